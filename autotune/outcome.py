@@ -1,0 +1,242 @@
+"""What became of a trial: a status with either a measurement or a reason."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+from autotune.step_times import Interval, compose_step_s, mean_interval, num_warmup_steps
+
+
+class Status(StrEnum):
+    """How a trial ended. Only `COMPLETE` has no reason."""
+
+    COMPLETE = "complete"
+    REJECTED = "rejected"
+    """Predicted not to fit, never launched."""
+    INVALID = "invalid"
+    """DeepSpeed refuses the config."""
+    OVER_CEILING = "over_ceiling"
+    """Needs more than the ceiling allows on a device."""
+    OOM_DEVICE = "oom_device"
+    """The device itself ran out, below the ceiling."""
+    OOM_HOST = "oom_host"
+    """Host memory ran out."""
+    SLOW = "slow"
+    """Stopped early: clearly slower than the best."""
+    TIMED_OUT = "timed_out"
+    CRASHED = "crashed"
+    DIVERGED = "diverged"
+    """Its losses differ from the reference config's."""
+
+    @property
+    def does_not_fit(self) -> bool:
+        """Whether the trial needs more memory than there is."""
+        return self in (Status.OVER_CEILING, Status.OOM_DEVICE, Status.OOM_HOST)
+
+
+class Phase(StrEnum):
+    """Where in a trial a rank is."""
+
+    BUILD = "build"
+    INIT = "init"
+    FIRST_STEP = "first step"
+    STEADY = "steady"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseMemory:
+    """The most memory a rank used in one phase, in bytes."""
+
+    phase: Phase
+    used_bytes: int
+    """What counts against the ceiling: on CPU ranks what the rank added to its parent, on CUDA
+    what the driver sees."""
+    allocated_bytes: int | None = None
+    """Live tensors in torch's caching allocator; None on CPU ranks, which have none."""
+    reserved_bytes: int | None = None
+    """What torch's caching allocator holds; None on CPU ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankMeasurement:
+    """What one rank measured, one entry per optimizer step after the first."""
+
+    rank: int
+    inner_s: tuple[float, ...]
+    """Seconds of all inner micro steps of a step; 0 without accumulation."""
+    boundary_s: tuple[float, ...]
+    """Seconds of the boundary micro step: forward, backward with the reduction, `step`."""
+    memory: tuple[PhaseMemory, ...]
+    losses: tuple[float, ...]
+    """Mean loss of this rank's sequences, one per optimizer step, the first included."""
+    host_bytes: int = 0
+    """Peak resident host memory of the rank."""
+    alloc_retries: int = 0
+    """Times that torch's allocator had to give back its cache in the steady steps."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory over all phases that counts against the ceiling."""
+        return max(m.used_bytes for m in self.memory)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """The ranks' raw numbers and what follows from them."""
+
+    tokens_per_step: int
+    """Of the user's global batch, all ranks together."""
+    accumulation: int
+    """Micro steps of the user's optimizer step."""
+    timed_accumulation: int
+    """Micro steps of the steps that were timed; equal to `accumulation` for whole steps."""
+    ranks: tuple[RankMeasurement, ...]
+
+    @property
+    def composed(self) -> bool:
+        """Whether step times are composed from shorter steps."""
+        return self.timed_accumulation != self.accumulation
+
+    @property
+    def all_step_s(self) -> tuple[float, ...]:
+        """Seconds per optimizer step, warm-up included; the slowest rank counts."""
+        return tuple(
+            max(self._step_s(rank, step) for rank in self.ranks)
+            for step in range(min(len(rank.boundary_s) for rank in self.ranks))
+        )
+
+    def _step_s(self, rank: RankMeasurement, step: int) -> float:
+        return compose_step_s(
+            rank.inner_s[step],
+            rank.boundary_s[step],
+            timed_accumulation=self.timed_accumulation,
+            accumulation=self.accumulation,
+        )
+
+    @property
+    def step_s(self) -> tuple[float, ...]:
+        """Seconds per optimizer step without the warm-up."""
+        steps = self.all_step_s
+        return steps[num_warmup_steps(steps) :]
+
+    @property
+    def tokens_per_s(self) -> Interval:
+        """Tokens per second of all ranks; the interval is that of the mean step time."""
+        step = mean_interval(self.step_s)
+        fastest = self.tokens_per_step / step.low if step.low > 0 else float("inf")
+        return Interval(
+            self.tokens_per_step / step.mean, self.tokens_per_step / step.high, fastest
+        )
+
+    @property
+    def peak_bytes(self) -> int:
+        """The fattest rank's peak memory."""
+        return max(rank.peak_bytes for rank in self.ranks)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        return {
+            "tokens_per_step": self.tokens_per_step,
+            "accumulation": self.accumulation,
+            "timed_accumulation": self.timed_accumulation,
+            "ranks": [rank_to_json(rank) for rank in self.ranks],
+        }
+
+    @classmethod
+    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
+        """Rebuild a measurement from `to_json`."""
+        return cls(**{**mapping, "ranks": tuple(map(rank_from_json, mapping["ranks"]))})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a trial did not complete."""
+
+    reason: str
+    """One sentence for a reader."""
+    rank: int | None = None
+    """The rank that failed first; None when no rank ever ran."""
+    phase: Phase | None = None
+    needed_bytes: int | None = None
+    """For trials that do not fit: what the rank held plus what it asked for."""
+    log: str | None = None
+    """That rank's log, relative to the study folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A trial's status with a measurement, a failure, or (for `SLOW`) both.
+
+    A failed trial is data: nothing here is ever raised.
+    """
+
+    status: Status
+    evaluator: str
+    """measured, emulated or modelled: how the numbers came about."""
+    measurement: Measurement | None = None
+    failure: Failure | None = None
+    duration_s: float = 0.0
+    """From launch to outcome."""
+    neighbours: tuple[int, ...] = ()
+    """Trials that ran on the same nodes at the same time."""
+    devices: tuple[str, ...] = ()
+    """One per rank: host and device."""
+
+    def __post_init__(self) -> None:
+        if self.status is Status.COMPLETE and self.measurement is None:
+            raise ValueError("a complete trial has a measurement")
+        if self.status is not Status.COMPLETE and self.failure is None:
+            raise ValueError(f"a trial that is {self.status} carries a reason")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        return {
+            "status": self.status.value,
+            "evaluator": self.evaluator,
+            "measurement": self.measurement.to_json() if self.measurement else None,
+            "failure": _plain(self.failure) if self.failure else None,
+            "duration_s": self.duration_s,
+            "neighbours": list(self.neighbours),
+            "devices": list(self.devices),
+        }
+
+    @classmethod
+    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
+        """Rebuild an outcome from `to_json`."""
+        measurement, failure = mapping["measurement"], mapping["failure"]
+        phase = failure and failure["phase"]
+        return cls(
+            status=Status(mapping["status"]),
+            evaluator=mapping["evaluator"],
+            measurement=Measurement.from_json(measurement) if measurement else None,
+            failure=Failure(**{**failure, "phase": phase and Phase(phase)}) if failure else None,
+            duration_s=mapping["duration_s"],
+            neighbours=tuple(mapping["neighbours"]),
+            devices=tuple(mapping["devices"]),
+        )
+
+
+def rank_to_json(rank: RankMeasurement) -> dict[str, Any]:
+    """Return plain JSON values; `rank_from_json` is the inverse."""
+    return _plain(rank) | {"memory": [_plain(m) for m in rank.memory]}
+
+
+def rank_from_json(mapping: Mapping[str, Any]) -> RankMeasurement:
+    """Rebuild a rank's measurement from `rank_to_json`."""
+    return RankMeasurement(
+        **{
+            **mapping,
+            "inner_s": tuple(mapping["inner_s"]),
+            "boundary_s": tuple(mapping["boundary_s"]),
+            "losses": tuple(mapping["losses"]),
+            "memory": tuple(
+                PhaseMemory(**{**m, "phase": Phase(m["phase"])}) for m in mapping["memory"]
+            ),
+        }
+    )
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    plain = {name: getattr(value, name) for name in value.__slots__}
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in plain.items()}

@@ -1,0 +1,95 @@
+"""From raw step times to one number with an interval.
+
+Used by the ranks (when may a trial stop?) and by whoever reads their numbers later, so that
+both apply the same rules to the same raw data.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean and its confidence interval, all in the unit of the samples."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def relative_half_width(self) -> float:
+        """Half the interval's width over the mean."""
+        return (self.high - self.low) / 2 / self.mean
+
+
+def compose_step_s(
+    inner_s: float, boundary_s: float, *, timed_accumulation: int, accumulation: int
+) -> float:
+    """Compose a whole optimizer step from a short one.
+
+    A trial runs `timed_accumulation` micro steps per optimizer step; the user's job runs
+    `accumulation`. Only the last micro step, the boundary, reduces gradients and steps the
+    optimizer, so `step = (accumulation - 1) x inner + boundary`.
+
+    Args:
+        inner_s: seconds of all timed inner micro steps together; 0 when there are none.
+        boundary_s: seconds of the whole boundary micro step: forward, backward and `step`.
+        timed_accumulation: micro steps that were timed.
+        accumulation: micro steps of the step to compose.
+
+    Raises:
+        ValueError: inner micro steps are wanted, none was timed.
+
+    Example:
+        >>> compose_step_s(0.2, 0.5, timed_accumulation=2, accumulation=4)
+        1.1
+    """
+    if accumulation == 1:
+        return boundary_s
+    if timed_accumulation < 2:
+        raise ValueError("an inner micro step is needed to compose accumulated steps")
+    return inner_s * (accumulation - 1) / (timed_accumulation - 1) + boundary_s
+
+
+def num_warmup_steps(step_s: Sequence[float]) -> int:
+    """Return how many of the first steps are warm-up, by the marginal standard error rule.
+
+    The cut is where the standard error of the remaining mean is smallest, and at most half of
+    the steps are cut (MSER: White, "An effective truncation heuristic for bias reduction in
+    simulation output", Simulation 69(6), 1997). Slow first steps go; noise stays.
+
+    Example:
+        >>> num_warmup_steps([2.0, 1.6, 1.0, 1.1, 1.0, 1.1])
+        2
+    """
+    best_cut, best_error = 0, math.inf
+    for cut in range(len(step_s) // 2 + 1):
+        rest = step_s[cut:]
+        if len(rest) < 2:
+            break
+        error = stdev(rest) ** 2 * (len(rest) - 1) / len(rest) ** 2
+        if error < best_error:
+            best_cut, best_error = cut, error
+    return best_cut
+
+
+def mean_interval(samples: Sequence[float]) -> Interval:
+    """Return the mean of `samples` with Student's interval at `CONFIDENCE`.
+
+    One sample says nothing about its spread: the interval is then the whole positive axis.
+
+    Raises:
+        ValueError: no samples.
+    """
+    mean = fmean(samples)
+    if len(samples) < 2:
+        return Interval(mean, 0.0, math.inf)
+    from scipy.special import stdtrit  # noqa: PLC0415  0.1 s, not needed for `--help`
+
+    t = float(stdtrit(len(samples) - 1, 0.5 + CONFIDENCE / 2))
+    half = t * stdev(samples) / math.sqrt(len(samples))
+    return Interval(mean, max(mean - half, 0.0), mean + half)
