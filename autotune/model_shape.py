@@ -140,7 +140,9 @@ def shape_from_hf_config(config: Mapping[str, Any], *, name: str, where: str) ->
         intermediate_size=_first(config, _INTERMEDIATE) or 4 * found["hidden_size"],
         num_key_value_heads=config.get("num_key_value_heads") or found["num_attention_heads"],
         max_position_embeddings=_first(config, _POSITIONS) or 0,
-        tie_word_embeddings=bool(config.get("tie_word_embeddings", model_type in LEARNED_POSITIONS)),
+        tie_word_embeddings=bool(
+            config.get("tie_word_embeddings", model_type in LEARNED_POSITIONS)
+        ),
         hf_config=dict(config),
         **found,
     )
@@ -150,7 +152,9 @@ def _first(config: Mapping[str, Any], names: tuple[str, ...]) -> Any:
     return next((config[name] for name in names if config.get(name) is not None), None)
 
 
-def _llama(name: str, hidden: int, intermediate: int, layers: int, heads: int, **other: Any) -> ModelShape:
+def _llama(
+    name: str, hidden: int, intermediate: int, layers: int, heads: int, **other: Any
+) -> ModelShape:
     config = {
         "model_type": "llama",
         "hidden_size": hidden,

@@ -125,9 +125,7 @@ class Measurement:
         """Tokens per second of all ranks; the interval is that of the mean step time."""
         step = mean_interval(self.step_s)
         fastest = self.tokens_per_step / step.low if step.low > 0 else float("inf")
-        return Interval(
-            self.tokens_per_step / step.mean, self.tokens_per_step / step.high, fastest
-        )
+        return Interval(self.tokens_per_step / step.mean, self.tokens_per_step / step.high, fastest)
 
     @property
     def peak_bytes(self) -> int:

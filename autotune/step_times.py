@@ -88,7 +88,7 @@ def mean_interval(samples: Sequence[float]) -> Interval:
     mean = fmean(samples)
     if len(samples) < 2:
         return Interval(mean, 0.0, math.inf)
-    from scipy.special import stdtrit  # noqa: PLC0415  0.1 s, not needed for `--help`
+    from scipy.special import stdtrit
 
     t = float(stdtrit(len(samples) - 1, 0.5 + CONFIDENCE / 2))
     half = t * stdev(samples) / math.sqrt(len(samples))
