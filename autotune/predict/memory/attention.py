@@ -1,0 +1,136 @@
+"""Attention: fused kernels keep a few vectors a token, eager ones a matrix per head."""
+
+from dataclasses import dataclass
+
+from autotune.predict.memory.items import Item
+from autotune.predict.memory.layers import FP32, Layers, Saved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionSizes:
+    """Widths of one attention layer."""
+
+    width: int
+    """Of the queries: heads x head size."""
+    key_value_width: int
+    """Of the keys; below `width` with grouped-query attention."""
+    num_heads: int
+    eager: bool
+    """Scores are materialised: quadratic in the sequence length."""
+
+
+def is_eager(attn_implementation: str, *, element_bytes: int, grouped: bool) -> bool:
+    """Whether scores are materialised.
+
+    torch's fused kernels for fp32 do not know grouped queries and fall back to the eager
+    computation.
+    """
+    return attn_implementation == "eager" or (element_bytes == FP32 and grouped)
+
+
+def attention(
+    layers: Layers, sizes: AttentionSizes, query: int, key: int, value: int, *, save: bool
+) -> tuple[int, Saved]:
+    """Record attention over rotated queries and keys; they end here unless kept.
+
+    A fused kernel keeps its three inputs, its output (2 bytes each an element in 16 bit) and a
+    log-sum-exp of 4 bytes a token and head.
+    """
+    recorder = layers.recorder
+    if sizes.eager:
+        return _eager(layers, sizes, Saved({"q": query, "k": key, "v": value}), save=save)
+    output = layers.activation(sizes.width)
+    log_sum = layers.activation(sizes.num_heads, fp32=True)
+    if save:
+        kept = {"q": query, "k": key, "v": value, "log_sum": log_sum}
+        return output, Saved(kept)
+    recorder.free(query, key, value, log_sum)
+    return output, Saved()
+
+
+def attention_backward(
+    layers: Layers, sizes: AttentionSizes, gradient: int, output: int | None, saved: Saved
+) -> tuple[int, int, int]:
+    """Record attention's backward; returns the gradients of query, key and value.
+
+    The fused kernel accumulates in fp32, and expands keys and values to all heads first.
+    """
+    recorder = layers.recorder
+    if sizes.eager:
+        return _eager_backward(layers, sizes, gradient, output, saved)
+    accumulator = layers.activation_gradient(sizes.width, fp32=True)
+    query = layers.activation_gradient(sizes.width)
+    key = layers.activation_gradient(sizes.width)
+    value = layers.activation_gradient(sizes.width)
+    if sizes.key_value_width != sizes.width:
+        narrow_key = layers.activation_gradient(sizes.key_value_width)
+        narrow_value = layers.activation_gradient(sizes.key_value_width)
+        recorder.free(key, value)
+        key, value = narrow_key, narrow_value
+    recorder.free(accumulator, gradient, *(saved.take(name) for name in ("q", "k", "v")))
+    recorder.free(output, saved.take("log_sum"))
+    return query, key, value
+
+
+def _scores(layers: Layers, sizes: AttentionSizes, item: Item, *, fp32: bool = False) -> int:
+    shared = layers.sizes
+    element_bytes = FP32 if fp32 else shared.element_bytes
+    number = shared.micro_batch_size * sizes.num_heads * shared.seq_len**2
+    return layers.recorder.allocate(element_bytes * number, item)
+
+
+def _eager(
+    layers: Layers, sizes: AttentionSizes, inputs: Saved, *, save: bool
+) -> tuple[int, Saved]:
+    """Record scores, scaling, mask, fp32 softmax, cast, and the product with the values.
+
+    Kept: the fp32 softmax and its 16-bit cast, 6 bytes a score.
+    """
+    recorder = layers.recorder
+    if sizes.key_value_width != sizes.width:
+        for name in ("k", "v"):
+            wide = layers.activation(sizes.width)
+            recorder.free(inputs.take(name))
+            inputs.slots[name] = wide
+    product = _scores(layers, sizes, Item.ACTIVATIONS)
+    scaled = _scores(layers, sizes, Item.ACTIVATIONS)
+    recorder.free(product)
+    masked = _scores(layers, sizes, Item.ACTIVATIONS)
+    recorder.free(scaled)
+    soft = _scores(layers, sizes, Item.ACTIVATIONS, fp32=True)
+    recorder.free(masked)
+    cast = _scores(layers, sizes, Item.ACTIVATIONS) if layers.sizes.low_precision else None
+    by_head = layers.activation(sizes.width)
+    output = layers.activation(sizes.width)
+    recorder.free(by_head)
+    kept = Saved(inputs.slots | {"soft": soft} | ({"cast": cast} if cast is not None else {}))
+    if save:
+        return output, kept
+    recorder.free(*kept.slots.values())
+    return output, Saved()
+
+
+def _eager_backward(
+    layers: Layers, sizes: AttentionSizes, gradient: int, output: int | None, saved: Saved
+) -> tuple[int, int, int]:
+    recorder = layers.recorder
+    of_scores = _scores(layers, sizes, Item.ACTIVATION_GRADIENTS)
+    value = layers.activation_gradient(sizes.width)
+    recorder.free(gradient, output, saved.take("cast"), saved.take("v"))
+    if layers.sizes.low_precision:
+        wide = _scores(layers, sizes, Item.ACTIVATION_GRADIENTS, fp32=True)
+        recorder.free(of_scores)
+        of_scores = wide
+    of_soft = _scores(layers, sizes, Item.ACTIVATION_GRADIENTS)
+    recorder.free(of_scores, saved.take("soft"))
+    of_scaled = _scores(layers, sizes, Item.ACTIVATION_GRADIENTS)
+    recorder.free(of_soft)
+    query = layers.activation_gradient(sizes.width)
+    key = layers.activation_gradient(sizes.width)
+    recorder.free(of_scaled, saved.take("q"), saved.take("k"))
+    if sizes.key_value_width != sizes.width:
+        narrow_key = layers.activation_gradient(sizes.key_value_width)
+        narrow_value = layers.activation_gradient(sizes.key_value_width)
+        recorder.free(key, value)
+        key, value = narrow_key, narrow_value
+    return query, key, value
