@@ -7,7 +7,7 @@ only if more than 1 MiB would remain. `allocated` counts whole blocks, so up to 
 tensor is waste.
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from dataclasses import dataclass
 
 from autotune.predict.memory.items import ITEM_NAMES, NUM_ITEMS, Item, Part
@@ -25,6 +25,7 @@ MAIN, REDUCE, GATHER = 0, 1, 2
 """CUDA streams: a block that one stream cached cannot serve another."""
 
 _WASTE = int(Item.BLOCK_WASTE)
+_ADDRESS_BITS = 48
 
 
 class Block:
@@ -35,7 +36,7 @@ class Block:
 
     __slots__ = ("address", "free", "item", "next", "pool", "previous", "requested", "size")
 
-    def __init__(self, size: int, address: int, pool: int) -> None:
+    def __init__(self, size: int, address: int, pool: "Pool") -> None:
         self.size = size
         self.address = address
         self.pool = pool
@@ -46,7 +47,15 @@ class Block:
         self.next: Block | None = None
 
 
-_FreeList = list[tuple[int, int, Block]]
+class Pool:
+    """The free blocks of one stream and one size class, smallest first."""
+
+    __slots__ = ("blocks", "keys")
+
+    def __init__(self) -> None:
+        self.keys: list[int] = []
+        """Size and address in one number, which sorts as the pair would."""
+        self.blocks: list[Block] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,22 +86,24 @@ class CachingAllocator:
         self._snapshot = list(self._live)
         self._peaks: dict[Part, Peak] = {}
         # Index: 2 x stream, plus 1 for the small size class.
-        self._free_lists: list[_FreeList] = [[] for _ in range(6)]
+        self._pools = [Pool() for _ in range(6)]
+        self._spare: list[Block] = []
         self._next_address = 0
 
     def allocate(self, num_bytes: int, item: int, stream: int = MAIN) -> Block:
         """Hand out a block for `num_bytes`, from the cache or from a new segment."""
         size = (num_bytes + 511) & ~511 or ROUND_BYTES
         small = size <= SMALL_BYTES
-        free_list = self._free_lists[2 * stream + small]
-        index = bisect_left(free_list, (size, -1))
-        if index < len(free_list):
-            block = free_list.pop(index)[2]
+        pool = self._pools[2 * stream + small]
+        index = bisect_left(pool.keys, size << _ADDRESS_BITS)
+        if index < len(pool.keys):
+            del pool.keys[index]
+            block = pool.blocks.pop(index)
         else:
-            block = self._new_segment(size, stream)
+            block = self._new_segment(size, pool)
         rest = block.size - size
         if rest > SMALL_BYTES or (small and rest >= ROUND_BYTES):
-            self._split(block, size, free_list)
+            self._split(block, size, pool)
         block.free = False
         block.requested = num_bytes
         block.item = item
@@ -114,16 +125,24 @@ class CachingAllocator:
         live = self._live
         live[block.item] -= block.requested
         live[_WASTE] -= size - block.requested
-        free_list = self._free_lists[block.pool]
-        previous, following = block.previous, block.next
-        if previous is not None and previous.free:
-            del free_list[bisect_left(free_list, (previous.size, previous.address))]
-            block = self._merge(previous, block)
-        if following is not None and following.free:
-            del free_list[bisect_left(free_list, (following.size, following.address))]
-            block = self._merge(block, following)
+        pool = block.pool
+        keys, blocks = pool.keys, pool.blocks
+        other = block.previous
+        if other is not None and other.free:
+            index = bisect_left(keys, other.size << _ADDRESS_BITS | other.address)
+            del keys[index], blocks[index]
+            self._merge(other, block)
+            block = other
+        other = block.next
+        if other is not None and other.free:
+            index = bisect_left(keys, other.size << _ADDRESS_BITS | other.address)
+            del keys[index], blocks[index]
+            self._merge(block, other)
         block.free = True
-        insort(free_list, (block.size, block.address, block))
+        key = block.size << _ADDRESS_BITS | block.address
+        index = bisect_left(keys, key)
+        keys.insert(index, key)
+        blocks.insert(index, block)
 
     def enter(self, part: Part, detail: str = "") -> None:
         """Start another part of the step: its peak is found apart from the others'."""
@@ -137,11 +156,11 @@ class CachingAllocator:
 
     def empty_cache(self) -> None:
         """Give back segments that are wholly free: `torch.cuda.empty_cache()`."""
-        for free_list in self._free_lists:
-            whole = [e for e in free_list if e[2].previous is None and e[2].next is None]
-            for entry in whole:
-                free_list.remove(entry)
-                self.reserved -= entry[0]
+        for pool in self._pools:
+            kept = [b for b in pool.blocks if b.previous is not None or b.next is not None]
+            self.reserved -= sum(b.size for b in pool.blocks) - sum(b.size for b in kept)
+            pool.blocks = kept
+            pool.keys = [b.size << _ADDRESS_BITS | b.address for b in kept]
 
     def reset_peaks(self) -> None:
         """Forget the peaks so far: `torch.cuda.reset_peak_memory_stats()`."""
@@ -166,34 +185,42 @@ class CachingAllocator:
                 items={n: b for n, b in zip(ITEM_NAMES, self._snapshot, strict=True) if b},
             )
 
-    def _new_segment(self, size: int, stream: int) -> Block:
+    def _new_segment(self, size: int, pool: Pool) -> Block:
         if size <= SMALL_BYTES:
-            segment, index = SMALL_SEGMENT_BYTES, 2 * stream + 1
+            segment = SMALL_SEGMENT_BYTES
         elif size < MEDIUM_BYTES:
-            segment, index = MEDIUM_SEGMENT_BYTES, 2 * stream
+            segment = MEDIUM_SEGMENT_BYTES
         else:
-            segment, index = -(-size // SEGMENT_STEP_BYTES) * SEGMENT_STEP_BYTES, 2 * stream
-        block = Block(segment, self._next_address, index)
+            segment = -(-size // SEGMENT_STEP_BYTES) * SEGMENT_STEP_BYTES
+        block = Block(segment, self._next_address, pool)
         self._next_address += segment
         self.reserved += segment
         self.peak_reserved = max(self.peak_reserved, self.reserved)
         return block
 
-    @staticmethod
-    def _split(block: Block, size: int, free_list: _FreeList) -> None:
-        rest = Block(block.size - size, block.address + size, block.pool)
-        rest.previous = block
-        rest.next = block.next
-        if rest.next is not None:
-            rest.next.previous = rest
+    def _split(self, block: Block, size: int, pool: Pool) -> None:
+        number, address = block.size - size, block.address + size
+        if self._spare:
+            rest = self._spare.pop()
+            rest.size, rest.address, rest.pool, rest.free = number, address, pool, True
+        else:
+            rest = Block(number, address, pool)
+        following = block.next
+        rest.previous, rest.next = block, following
+        if following is not None:
+            following.previous = rest
         block.next = rest
         block.size = size
-        insort(free_list, (rest.size, rest.address, rest))
+        key = number << _ADDRESS_BITS | address
+        index = bisect_left(pool.keys, key)
+        pool.keys.insert(index, key)
+        pool.blocks.insert(index, rest)
 
-    @staticmethod
-    def _merge(low: Block, high: Block) -> Block:
+    def _merge(self, low: Block, high: Block) -> None:
+        """Append a block to its lower neighbour; its object is used again."""
         low.size += high.size
-        low.next = high.next
-        if low.next is not None:
-            low.next.previous = low
-        return low
+        following = high.next
+        low.next = following
+        if following is not None:
+            following.previous = low
+        self._spare.append(high)

@@ -6,6 +6,10 @@ from autotune.predict.memory.items import Item
 from autotune.predict.memory.layers import FP32, Layers, Saved
 
 
+Inputs = tuple[int, ...]
+"""Slots of query, key and value; one slot where a single matrix makes all three."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionSizes:
     """Widths of one attention layer."""
@@ -29,22 +33,23 @@ def is_eager(attn_implementation: str, *, element_bytes: int, grouped: bool) -> 
 
 
 def attention(
-    layers: Layers, sizes: AttentionSizes, query: int, key: int, value: int, *, save: bool
+    layers: Layers, sizes: AttentionSizes, inputs: Inputs, *, save: bool
 ) -> tuple[int, Saved]:
-    """Record attention over rotated queries and keys; they end here unless kept.
+    """Record attention over queries, keys and values; they end here unless kept.
 
     A fused kernel keeps its three inputs, its output (2 bytes each an element in 16 bit) and a
     log-sum-exp of 4 bytes a token and head.
     """
     recorder = layers.recorder
+    kept = Saved(dict(zip(("q", "k", "v"), inputs, strict=False)))
     if sizes.eager:
-        return _eager(layers, sizes, Saved({"q": query, "k": key, "v": value}), save=save)
+        return _eager(layers, sizes, kept, save=save)
     output = layers.activation(sizes.width)
     log_sum = layers.activation(sizes.num_heads, fp32=True)
+    kept.slots["log_sum"] = log_sum
     if save:
-        kept = {"q": query, "k": key, "v": value, "log_sum": log_sum}
-        return output, Saved(kept)
-    recorder.free(query, key, value, log_sum)
+        return output, kept
+    recorder.free(*kept.slots.values())
     return output, Saved()
 
 

@@ -8,18 +8,11 @@ layer's input, and one whole layer while it runs again.
 from dataclasses import dataclass
 
 from autotune.model_shape import ModelShape
-from autotune.predict.memory.attention import (
-    AttentionSizes,
-    attention,
-    attention_backward,
-    is_eager,
-)
+from autotune.predict.memory.attention import attention, attention_backward
+from autotune.predict.memory.decoder import Decoder
 from autotune.predict.memory.experts import ExpertSizes, expert_sizes, experts, experts_backward
-from autotune.predict.memory.items import Part
-from autotune.predict.memory.layers import Dense, Layers, Saved, Sizes
-from autotune.predict.memory.loss import head_and_loss
+from autotune.predict.memory.layers import Dense, Saved
 from autotune.predict.memory.parameters import Weights
-from autotune.predict.memory.program import Program, Recorder
 from autotune.predict.training import Training
 
 _BIASED = frozenset({"qwen2", "qwen2_moe"})
@@ -110,101 +103,55 @@ def _layer(weights: Weights, shape: ModelShape, name: str) -> Layer:
     )
 
 
-def program(training: Training) -> Program:
-    """Record one micro step."""
-    net = network(training)
-    recorder = Recorder(net.weights.parameters)
-    if training.model.tie_word_embeddings:
-        recorder.uses[net.embedding] = 2
-    sizes = Sizes(
-        tokens=training.tokens,
-        element_bytes=training.element_bytes,
-        micro_batch_size=training.micro_batch_size,
-        seq_len=training.seq_len,
-    )
-    _Writer(training, net, Layers(recorder, sizes)).write()
-    return recorder.program()
+class LlamaDecoder(Decoder):
+    """Records LLaMA's layers."""
 
-
-class _Writer:
-    """Records the layers; one instance writes one program."""
-
-    def __init__(self, training: Training, net: Network, layers: Layers) -> None:
-        shape = training.model
-        self.net = net
-        self.layers = layers
-        self.recorder = layers.recorder
-        self.checkpointing = training.activation_checkpointing
-        self.hidden = shape.hidden_size
-        self.mlp = shape.intermediate_size
-        self.experts: ExpertSizes | None = expert_sizes(shape)
-        self.expert_parallel_size = training.expert_parallel_size
-        self.attention = AttentionSizes(
-            width=shape.attention_width,
-            key_value_width=shape.key_value_width,
-            num_heads=shape.num_attention_heads,
-            eager=is_eager(
-                training.attn_implementation,
-                element_bytes=training.element_bytes,
-                grouped=shape.key_value_width != shape.attention_width,
-            ),
+    def __init__(self, training: Training) -> None:
+        net = network(training)
+        super().__init__(
+            training, net.weights, num_layers=len(net.layers), head=net.head
         )
+        self.net = net
+        self.experts: ExpertSizes | None = expert_sizes(training.model)
+        if training.model.tie_word_embeddings:
+            self.recorder.uses[net.embedding] = 2
 
-    def write(self) -> None:
-        recorder, layers, net = self.recorder, self.layers, self.net
-        count = len(net.layers)
-        recorder.enter(Part.FORWARD)
-        stream = layers.embedding(net.embedding, self.hidden)
-        inputs: list[int] = []
-        kept: list[Saved] = []
-        for index, layer in enumerate(net.layers):
-            recorder.enter(Part.FORWARD, f"layer {index} of {count}")
-            output, saved = self.forward(layer, stream, save=not self.checkpointing)
-            if self.checkpointing:
-                inputs.append(stream)
-            else:
-                recorder.free(stream)
-            kept.append(saved)
-            stream = output
-        final, norm_saved = layers.rms_norm(net.norm, self.hidden, save=True)
-        recorder.free(stream)
-        gradient = head_and_loss(layers, net.head, final)
-        gradient = layers.rms_norm_backward(net.norm, self.hidden, gradient, norm_saved)
-        for index in reversed(range(count)):
-            recorder.enter(Part.BACKWARD, f"layer {index} of {count}")
-            layer = net.layers[index]
-            if self.checkpointing:
-                # Autograd reaches the MLP's last module first, then finds its inputs missing.
-                recorder.fetch(*self.last_weights(layer))
-                output, kept[index] = self.forward(layer, inputs[index], save=True)
-                recorder.free(output)
-            gradient = self.backward(layer, gradient, kept[index])
-            if self.checkpointing:
-                recorder.free(inputs[index])
-        recorder.enter(Part.BACKWARD, "embedding")
-        layers.embedding_backward(net.embedding, gradient)
+    def embed(self) -> int:
+        """Record the look-up."""
+        return self.layers.embedding(self.net.embedding, self.hidden)
 
-    @staticmethod
-    def last_weights(layer: Layer) -> tuple[int, ...]:
+    def embed_backward(self, gradient: int) -> None:
+        """Record the table's gradient."""
+        self.layers.embedding_backward(self.net.embedding, gradient)
+
+    def final_norm(self) -> tuple[int, Saved]:
+        """Record the norm before the head."""
+        return self.layers.rms_norm(self.net.norm, self.hidden, save=True)
+
+    def final_norm_backward(self, gradient: int, saved: Saved) -> int:
+        """Record its backward."""
+        return self.layers.rms_norm_backward(self.net.norm, self.hidden, gradient, saved)
+
+    def last_weights(self, index: int) -> tuple[int, ...]:
+        """Return the down projection, or the experts."""
+        layer = self.net.layers[index]
         if layer.down is not None:
             return layer.down.own
         assert layer.expert_weights is not None
         return layer.expert_weights
 
     # ------------------------------------------------------------------ forward
-    def forward(self, layer: Layer, stream: int, *, save: bool) -> tuple[int, Saved]:
+    def forward(self, index: int, stream: int, *, save: bool) -> tuple[int, Saved]:
         """Record one layer; `stream`, its input, belongs to the caller."""
         del stream
-        recorder, layers = self.recorder, self.layers
+        recorder, layers, layer = self.recorder, self.layers, self.net.layers[index]
         normal, kept = layers.rms_norm(layer.input_norm, self.hidden, save=save)
         saved = Saved({f"input_{k}": v for k, v in kept.slots.items()})
         query = layers.linear(layer.query)
         key, value = layers.linear(layer.key), layers.linear(layer.value)
         rotated = [self.rotate(w) for w in (self.attention.width, self.attention.key_value_width)]
         recorder.free(query, key)
-        mixed, kept = attention(
-            layers, self.attention, rotated[0], rotated[1], value, save=save
-        )
+        mixed, kept = attention(layers, self.attention, (*rotated, value), save=save)
         saved.slots |= kept.slots | {"mixed": mixed}
         if save:
             saved.slots["normal_in"] = normal
@@ -263,12 +210,12 @@ class _Writer:
     def expert_layer(self, layer: Layer) -> tuple[Dense, tuple[int, int], int]:
         assert layer.router is not None
         assert layer.expert_weights is not None
-        return layer.router, layer.expert_weights, self.expert_parallel_size
+        return layer.router, layer.expert_weights, self.training.expert_parallel_size
 
     # ------------------------------------------------------------------ backward
-    def backward(self, layer: Layer, gradient: int, saved: Saved) -> int:
+    def backward(self, index: int, gradient: int, saved: Saved) -> int:
         """Record one layer's backward; `gradient`, of its output, ends here."""
-        recorder, layers = self.recorder, self.layers
+        recorder, layers, layer = self.recorder, self.layers, self.net.layers[index]
         if self.experts is None:
             into_norm = self.mlp_backward(layer, gradient, saved)
         else:

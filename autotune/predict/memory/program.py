@@ -11,7 +11,7 @@ from typing import Any
 from autotune.predict.memory.items import Item, Part
 
 ALLOCATE, FREE, FETCH, RELEASE, GRADIENT, WORKSPACE, ENTER = range(7)
-"""What an event does, its first field:
+"""What an event does, its first of four fields:
 
 ALLOCATE (slot, bytes, item); FREE (slot); FETCH and RELEASE (parameters of a module that starts
 or ends); GRADIENT (parameter, slot: autograd has accumulated it); WORKSPACE (0 in forward's
@@ -66,11 +66,11 @@ class Recorder:
 
     def fetch(self, *parameters: int) -> None:
         """A module with these parameters starts; stage 3 gathers them."""
-        self.events.append((FETCH, parameters))
+        self.events.append((FETCH, parameters, 0, 0))
 
     def release(self, *parameters: int) -> None:
         """The module has ended."""
-        self.events.append((RELEASE, parameters))
+        self.events.append((RELEASE, parameters, 0, 0))
 
     def workspace(self, thread: int) -> None:
         """A matrix is multiplied, in forward's thread (0) or in autograd's (1)."""
@@ -78,7 +78,7 @@ class Recorder:
 
     def enter(self, part: Part, detail: str = "") -> None:
         """What follows belongs to another part of the step."""
-        self.events.append((ENTER, part, detail))
+        self.events.append((ENTER, part, detail, 0))
 
     def gradient(self, parameter: int, slot: int) -> None:
         """Autograd has a gradient; of a shared parameter it waits for, and sums, all of them."""

@@ -6,7 +6,7 @@ at the end of the first step.
 
 from dataclasses import dataclass
 
-from autotune.predict.memory.allocator import Block, CachingAllocator, Peak
+from autotune.predict.memory.allocator import Block, CachingAllocator, Peak, Pool
 from autotune.predict.memory.engine import Engine, create_engine
 from autotune.predict.memory.items import Item, Part
 from autotune.predict.memory.program import (
@@ -92,7 +92,7 @@ class _Runner:
         self, engine: Engine, program: Program, workspace_bytes: int, *, sharded: bool
     ) -> None:
         self.engine = engine
-        self.slots: list[Block] = [Block(0, 0, 0)] * program.num_slots
+        self.slots: list[Block] = [Block(0, 0, Pool())] * program.num_slots
         self.workspaces: set[int] = set()
         self.workspace_bytes = workspace_bytes
         # Below stage 3 nothing is gathered.
@@ -104,22 +104,21 @@ class _Runner:
         allocator = engine.allocator
         allocate, free = allocator.allocate, allocator.free
         engine.start_pass()
-        for event in self.events:
-            kind = event[0]
+        for kind, first, second, third in self.events:
             if kind == ALLOCATE:
-                slots[event[1]] = allocate(event[2], event[3])
+                slots[first] = allocate(second, third)
             elif kind == FREE:
-                free(slots[event[1]])
+                free(slots[first])
             elif kind == FETCH:
-                engine.fetch(event[1])
+                engine.fetch(first)
             elif kind == RELEASE:
-                engine.release(event[1])
+                engine.release(first)
             elif kind == GRADIENT:
-                engine.gradient(event[1], slots[event[2]])
+                engine.gradient(first, slots[second])
             elif kind == WORKSPACE:
-                self._workspace(event[1])
+                self._workspace(first)
             elif kind == ENTER:
-                allocator.enter(event[1], event[2])
+                allocator.enter(first, second)
         engine.end_backward()
 
     def _workspace(self, thread: int) -> None:
