@@ -165,7 +165,12 @@ CATALOGUE: tuple[Device, ...] = (
     _device("l40s", 44.39, "362 362 91.6 864 32 32", "NVIDIA L40S", "L40S-48GB"),
     _device("a10", 22.06, "125 125 31.2 600 32 32", "NVIDIA A10", "NVIDIA A10G", "A10-24GB"),
     _device(
-        "rtx-3090", 23.57, "71 71 35.6 936 32 32", "NVIDIA GeForce RTX 3090", "3090", "RTX 3090-24GB"
+        "rtx-3090",
+        23.57,
+        "71 71 35.6 936 32 32",
+        "NVIDIA GeForce RTX 3090",
+        "3090",
+        "RTX 3090-24GB",
     ),
     _device(
         "rtx-4090",
@@ -247,6 +252,6 @@ def load_devices(path: Path) -> tuple[Device, ...]:
 def _plain(name: str) -> str:
     """Strip what differs between vendors' spellings."""
     letters = re.sub(r"[^a-z0-9]", "", name.lower())
-    return re.sub(r"^(nvidia|tesla|amdinstinct|amd|geforce)+|sxm[0-9]?|hbm[0-9]e?|geforce", "", letters)
-
-
+    return re.sub(
+        r"^(nvidia|tesla|amdinstinct|amd|geforce)+|sxm[0-9]?|hbm[0-9]e?|geforce", "", letters
+    )

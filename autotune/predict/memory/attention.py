@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from autotune.predict.memory.items import Item
 from autotune.predict.memory.layers import FP32, Layers, Saved
 
-
 Inputs = tuple[int, ...]
 """Slots of query, key and value; one slot where a single matrix makes all three."""
 
@@ -54,15 +53,16 @@ def attention(
 
 
 def attention_backward(
-    layers: Layers, sizes: AttentionSizes, gradient: int, output: int | None, saved: Saved
+    layers: Layers, sizes: AttentionSizes, gradient: int, saved: Saved
 ) -> tuple[int, int, int]:
     """Record attention's backward; returns the gradients of query, key and value.
 
     The fused kernel accumulates in fp32, and expands keys and values to all heads first.
+    `saved` also holds attention's output, as `mixed`.
     """
     recorder = layers.recorder
     if sizes.eager:
-        return _eager_backward(layers, sizes, gradient, output, saved)
+        return _eager_backward(layers, sizes, gradient, saved)
     accumulator = layers.activation_gradient(sizes.width, fp32=True)
     query = layers.activation_gradient(sizes.width)
     key = layers.activation_gradient(sizes.width)
@@ -73,7 +73,7 @@ def attention_backward(
         recorder.free(key, value)
         key, value = narrow_key, narrow_value
     recorder.free(accumulator, gradient, *(saved.take(name) for name in ("q", "k", "v")))
-    recorder.free(output, saved.take("log_sum"))
+    recorder.free(saved.take("mixed"), saved.take("log_sum"))
     return query, key, value
 
 
@@ -116,12 +116,12 @@ def _eager(
 
 
 def _eager_backward(
-    layers: Layers, sizes: AttentionSizes, gradient: int, output: int | None, saved: Saved
+    layers: Layers, sizes: AttentionSizes, gradient: int, saved: Saved
 ) -> tuple[int, int, int]:
     recorder = layers.recorder
     of_scores = _scores(layers, sizes, Item.ACTIVATION_GRADIENTS)
     value = layers.activation_gradient(sizes.width)
-    recorder.free(gradient, output, saved.take("cast"), saved.take("v"))
+    recorder.free(gradient, saved.take("mixed"), saved.take("cast"), saved.take("v"))
     if layers.sizes.low_precision:
         wide = _scores(layers, sizes, Item.ACTIVATION_GRADIENTS, fp32=True)
         recorder.free(of_scores)

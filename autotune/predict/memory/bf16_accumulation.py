@@ -57,9 +57,7 @@ class Bf16AccumulationEngine(Engine):
             size = training.accumulation_bytes * self.elements[parameter]
             self.transient(size, Item.REDUCTION_COPY)
         if self.boundary and training.communication_bytes != training.accumulation_bytes:
-            self.transient(
-                training.communication_bytes * self.flat_elements, Item.REDUCTION_COPY
-            )
+            self.transient(training.communication_bytes * self.flat_elements, Item.REDUCTION_COPY)
 
     def step(self) -> None:
         """Norm and update in place; the bf16 gradients go only afterwards."""

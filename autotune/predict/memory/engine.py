@@ -57,13 +57,13 @@ class Engine(ABC):
     def step(self) -> None:
         """Norms, the optimizer's update, and the weights written back."""
 
-    def start_pass(self) -> None:
+    def start_pass(self) -> None:  # noqa: B027  only stage 3 has something to do
         """A forward starts."""
 
-    def fetch(self, parameters: tuple[int, ...]) -> None:
+    def fetch(self, parameters: tuple[int, ...]) -> None:  # noqa: B027
         """A module needs its parameters."""
 
-    def release(self, parameters: tuple[int, ...]) -> None:
+    def release(self, parameters: tuple[int, ...]) -> None:  # noqa: B027
         """A module is done with them."""
 
     def make_moments(self, elements: int) -> None:
@@ -75,7 +75,7 @@ class Engine(ABC):
         )
 
     def optimizer_scratch(self, elements: int) -> None:
-        """torch's own optimizers loop over whole tensors and need one more as scratch."""
+        """Count what torch's own optimizers need: they loop over whole tensors."""
         if self.training.foreach_optimizer:
             self.transient(self.training.moment_bytes * elements, Item.STEP_GRADIENTS)
 

@@ -70,11 +70,8 @@ def experts(
     return output
 
 
-def experts_backward(
-    layers: Layers, sizes: ExpertSizes, layer: ExpertLayer, gradient: int, saved: Saved
-) -> int:
-    """Record the experts' backward; `gradient` is still needed by the residual."""
-    del gradient
+def experts_backward(layers: Layers, sizes: ExpertSizes, layer: ExpertLayer, saved: Saved) -> int:
+    """Record the experts' backward; the output's gradient stays with the residual."""
     recorder = layers.recorder
     router, weights, parallel = layer
     visits = sizes.per_token

@@ -5,33 +5,10 @@ weights 2P, master weights 4P/N, moments 8P/N from the first step on. Stage 2 mo
 into the bucket as it comes; stage 1 keeps all of them, 2P, until backward ends.
 """
 
-from dataclasses import dataclass, field
-
 from autotune.predict.memory.allocator import MAIN, REDUCE, Block
 from autotune.predict.memory.engine import FP64, Engine
+from autotune.predict.memory.flat_groups import make_groups
 from autotune.predict.memory.items import Item, Part
-
-_ALIGNMENT = 2
-"""Elements: flat buffers are padded to a multiple of this times the ranks."""
-
-
-@dataclass(slots=True)
-class Group:
-    """Parameters that share a flat buffer: all dense ones, or all experts."""
-
-    members: list[int]
-    partitions: int
-    """Ranks over which the buffer is cut."""
-    flat_elements: int = 0
-    partition_elements: int = 0
-    starts: dict[int, int] = field(default_factory=dict)
-    """Offset of each member in the flat buffer."""
-    own: list[int] = field(default_factory=list)
-    """Members of which at least one element lies in rank 0's partition."""
-
-    def own_elements(self, parameter: int, elements: int) -> int:
-        """Return how many elements of a member lie in rank 0's partition."""
-        return min(elements, self.partition_elements - self.starts[parameter])
 
 
 class FlatEngine(Engine):
@@ -43,9 +20,11 @@ class FlatEngine(Engine):
         self.offload = self.zero.offload_optimizer.enabled
         self.contiguous = self.zero.contiguous_gradients or self.offload
         self.wide_sums = self.training.accumulation_bytes > element_bytes
-        self.bucket_bytes = self.training.accumulation_bytes if self._sums_locally else element_bytes
+        self.bucket_bytes = (
+            self.training.accumulation_bytes if self._sums_locally else element_bytes
+        )
         self.reduce_stream = REDUCE if self.zero.overlap_comm else MAIN
-        self.groups = self._make_groups()
+        self.groups = make_groups(self.training, self.parameters, self.elements)
         self.group_of = {k: g for g in self.groups for k in g.members}
         self.own = {k for g in self.groups for k in g.own}
         built = {
@@ -81,31 +60,6 @@ class FlatEngine(Engine):
     def _sums_locally(self) -> bool:
         """Stage 1 sums in the wider type before reducing (`use_grad_accum_attribute`)."""
         return self.wide_sums and self.zero.stage == 1
-
-    def _make_groups(self) -> list[Group]:
-        training = self.training
-        dense = [k for k in self.trainable if not self.parameters[k].expert]
-        experts = [k for k in self.trainable if self.parameters[k].expert]
-        expert_ranks = max(training.world_size // training.expert_parallel_size, 1)
-        groups = [Group(dense, training.world_size), Group(experts, expert_ranks)]
-        groups = [group for group in groups if group.members]
-        for group in groups:
-            total = 0
-            for k in self._order(group):
-                group.starts[k] = total
-                total += self.elements[k]
-            step = _ALIGNMENT * group.partitions
-            group.flat_elements = -(-total // step) * step
-            group.partition_elements = group.flat_elements // group.partitions
-            group.own = [k for k in group.members if group.starts[k] < group.partition_elements]
-        return groups
-
-    def _order(self, group: Group) -> list[int]:
-        """Return members as they lie in the buffer; `round_robin_gradients` deals them out."""
-        if not self.zero.round_robin_gradients:
-            return group.members
-        ranks = group.partitions
-        return [k for first in range(ranks) for k in group.members[first::ranks]]
 
     def _make_master(self, elements: int) -> None:
         allocator, training = self.allocator, self.training
@@ -264,9 +218,9 @@ class FlatEngine(Engine):
         for block in self.unreduced:
             self.allocator.free(block)
         self.unreduced = []
-        block = self.pending.pop(parameter, None)
-        if block is not None:
-            self.unreduced.append(block)
+        later = self.pending.pop(parameter, None)
+        if later is not None:
+            self.unreduced.append(later)
 
     def end_backward(self) -> None:
         """Reduce what is left; stage 1 reduces everything here, in forward order."""
@@ -276,10 +230,7 @@ class FlatEngine(Engine):
             if not self.boundary:
                 return
             if not self.zero.overlap_comm:
-                for group in self.groups:
-                    for parameter in group.members:
-                        if parameter in self.pending:
-                            self._into_bucket(parameter)
+                self._reduce_everything()
         self._reduce_bucket()
         for block in (*self.buckets, *self.unreduced):
             allocator.free(block)
@@ -288,13 +239,21 @@ class FlatEngine(Engine):
             # Without a bucket, own gradients stay where autograd put them until the step.
             if self.contiguous or parameter not in self.own:
                 self._drop(parameter)
-        if self.offload:
-            return
-        if self.accumulated is not None and self.partition is not None:
-            # Added into the sum of the earlier micro steps.
-            allocator.free(self.partition)
-        elif self.accumulated is None:
+        if not self.offload:
+            self._keep_partition()
+
+    def _reduce_everything(self) -> None:
+        for group in self.groups:
+            for parameter in group.members:
+                if parameter in self.pending:
+                    self._into_bucket(parameter)
+
+    def _keep_partition(self) -> None:
+        """Own gradients are added to those of earlier micro steps, or become their start."""
+        if self.accumulated is None:
             self.accumulated = self.partition
+        elif self.partition is not None:
+            self.allocator.free(self.partition)
         self.partition = None
 
     # ------------------------------------------------------------------ step
@@ -320,9 +279,7 @@ class FlatEngine(Engine):
                 flat = allocator.allocate(self.element_bytes * number, Item.STEP_GRADIENTS)
                 wide = flat
                 if training.master_bytes != self.element_bytes:
-                    wide = allocator.allocate(
-                        training.master_bytes * number, Item.STEP_GRADIENTS
-                    )
+                    wide = allocator.allocate(training.master_bytes * number, Item.STEP_GRADIENTS)
                     allocator.free(flat)
                 self._free_own_gradients(last=index == len(self.groups) - 1)
             if first:

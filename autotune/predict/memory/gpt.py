@@ -8,20 +8,12 @@ from dataclasses import dataclass
 
 from autotune.predict.memory.attention import attention, attention_backward
 from autotune.predict.memory.decoder import Decoder
-from autotune.predict.memory.layers import Dense, Saved
+from autotune.predict.memory.layers import Dense, Norm, Saved
 from autotune.predict.memory.parameters import Weights
 from autotune.predict.training import Training
 
 _OPT_EXTRA_POSITIONS = 2
 """OPT's position table has two more rows than the config says."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Norm:
-    """A LayerNorm's parameters."""
-
-    weight: int
-    bias: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +70,9 @@ def network(training: Training) -> Network:
 
 
 def _norm(weights: Weights, name: str, width: int) -> Norm:
-    return Norm(weight=weights.add(f"{name}.weight", width), bias=weights.add(f"{name}.bias", width))
+    return Norm(
+        weight=weights.add(f"{name}.weight", width), bias=weights.add(f"{name}.bias", width)
+    )
 
 
 def _gpt2_layer(weights: Weights, name: str, hidden: int, mlp: int) -> Layer:
@@ -156,7 +150,7 @@ class GptDecoder(Decoder):
     def final_norm(self) -> tuple[int, Saved]:
         """Record the norm before the head."""
         norm = self.net.norm
-        return self.layers.layer_norm(norm.weight, norm.bias, self.hidden)
+        return self.layers.layer_norm(norm, self.hidden)
 
     def final_norm_backward(self, gradient: int, saved: Saved) -> int:
         """Record its backward."""
@@ -211,7 +205,7 @@ class GptDecoder(Decoder):
 
     def norm(self, norm: Norm, saved: Saved, prefix: str) -> int:
         """Record a LayerNorm, keeping its statistics under `prefix`."""
-        output, kept = self.layers.layer_norm(norm.weight, norm.bias, self.hidden)
+        output, kept = self.layers.layer_norm(norm, self.hidden)
         saved.slots |= {f"{prefix}{name}": slot for name, slot in kept.slots.items()}
         return output
 
@@ -219,9 +213,7 @@ class GptDecoder(Decoder):
         """Record a LayerNorm's backward."""
         names = [n for n in saved.slots if n.startswith(prefix) and n.endswith(("mean", "scale"))]
         kept = Saved({n.removeprefix(prefix): saved.slots.pop(n) for n in names})
-        return self.layers.layer_norm_backward(
-            norm.weight, norm.bias, self.hidden, gradient, kept
-        )
+        return self.layers.layer_norm_backward(norm, self.hidden, gradient, kept)
 
     def activate(self, up: int, saved: Saved) -> int:
         """Record ReLU, or GPT-2's GELU: `0.5 x (1 + tanh(c (x + 0.044715 x^3)))`."""
@@ -261,18 +253,14 @@ class GptDecoder(Decoder):
         recorder.free(gradient, into_norm)
         branch = layers.dropout_backward(residual, self.hidden, saved.take("first_mask"))
         mixed = layers.linear_backward(layer.output, branch, borrowed=branch == residual)
-        query, key, value = attention_backward(
-            layers, self.attention, mixed, saved.take("mixed"), saved
-        )
+        query, key, value = attention_backward(layers, self.attention, mixed, saved)
         into_norm = self.project_backward(layer, (query, key, value), saved)
         into_norm = self.norm_backward(layer.first_norm, into_norm, saved, "first_")
         result = layers.activation_gradient(self.hidden)
         recorder.free(residual, into_norm)
         return result
 
-    def project_backward(
-        self, layer: Layer, gradients: tuple[int, int, int], saved: Saved
-    ) -> int:
+    def project_backward(self, layer: Layer, gradients: tuple[int, int, int], saved: Saved) -> int:
         """Record the projections' backward: GPT-2 joins the three gradients first."""
         layers, recorder = self.layers, self.recorder
         query, key, value = gradients

@@ -44,9 +44,7 @@ def host_memory(
         emulated: no real communicators: one process plays its rank alone.
     """
     base = NCCL_BASE_BYTES if training.world_size > 1 and not emulated else BASE_BYTES
-    shards = [
-        -(-parameter.num_elements // training.world_size) for parameter in parameters
-    ]
+    shards = [-(-parameter.num_elements // training.world_size) for parameter in parameters]
     trainable = [k for k, parameter in enumerate(parameters) if parameter.trainable]
     elements = sum(shards[k] for k in trainable)
     if not training.zero.offload_optimizer.enabled:
@@ -114,9 +112,7 @@ def _flat_items(
     return items
 
 
-def _sharded_items(
-    training: Training, groups: list[SubGroup], elements: int
-) -> dict[str, int]:
+def _sharded_items(training: Training, groups: list[SubGroup], elements: int) -> dict[str, int]:
     """Stage 3 on the CPU (stage3.py): only gradients are pinned, sub-group by sub-group."""
     pin = training.zero.offload_optimizer.pin_memory
     away = [group.elements for group in groups if not group.on_device]

@@ -46,6 +46,14 @@ class Dense:
         return (self.weight,) if self.bias is None else (self.weight, self.bias)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Norm:
+    """A LayerNorm's parameters."""
+
+    weight: int
+    bias: int
+
+
 @dataclass(slots=True)
 class Saved:
     """Slots that autograd keeps of one layer, by the name of the tensor."""
@@ -81,9 +89,7 @@ class Layers:
         known = self.recorder.parameters[parameter]
         if not known.trainable:
             return None
-        return self.recorder.allocate(
-            self.sizes.element_bytes * known.num_elements, Item.GRADIENTS
-        )
+        return self.recorder.allocate(self.sizes.element_bytes * known.num_elements, Item.GRADIENTS)
 
     def accumulate(self, parameter: int | None, slot: int | None) -> None:
         """Hand a gradient to the engine."""
@@ -119,7 +125,7 @@ class Layers:
             kept: tensors that forward kept for this node; they go before the hook runs.
             borrowed: the output's gradient is still needed elsewhere, as on a residual branch.
         """
-        recorder, sizes = self.recorder, self.sizes
+        recorder = self.recorder
         recorder.fetch(*dense.own)
         recorder.workspace(1)
         if dense.adapter is not None:
@@ -132,7 +138,6 @@ class Layers:
         self.accumulate(dense.bias, bias)
         self.accumulate(dense.weight, weight)
         recorder.release(*dense.own)
-        del sizes
         return result
 
     def _adapted(self, dense: Dense, output: int) -> int:
@@ -230,27 +235,25 @@ class Layers:
         recorder.release(weight)
         return result
 
-    def layer_norm(self, weight: int, bias: int, width: int) -> tuple[int, Saved]:
+    def layer_norm(self, norm: Norm, width: int) -> tuple[int, Saved]:
         """Record a fused LayerNorm: it keeps its input (the caller's) and two scalars a token."""
         recorder = self.recorder
-        recorder.fetch(weight, bias)
+        recorder.fetch(norm.weight, norm.bias)
         output = self.activation(width)
         mean, scale = self.activation(1, fp32=True), self.activation(1, fp32=True)
-        recorder.release(weight, bias)
+        recorder.release(norm.weight, norm.bias)
         return output, Saved({"mean": mean, "scale": scale})
 
-    def layer_norm_backward(
-        self, weight: int, bias: int, width: int, gradient: int, saved: Saved
-    ) -> int:
+    def layer_norm_backward(self, norm: Norm, width: int, gradient: int, saved: Saved) -> int:
         """Record LayerNorm's backward; the caller frees the norm's input."""
         recorder = self.recorder
-        recorder.fetch(weight, bias)
+        recorder.fetch(norm.weight, norm.bias)
         result = self.activation_gradient(width)
-        gradients = self.weight_gradient(weight), self.weight_gradient(bias)
+        gradients = self.weight_gradient(norm.weight), self.weight_gradient(norm.bias)
         recorder.free(gradient, saved.take("mean"), saved.take("scale"))
-        self.accumulate(weight, gradients[0])
-        self.accumulate(bias, gradients[1])
-        recorder.release(weight, bias)
+        self.accumulate(norm.weight, gradients[0])
+        self.accumulate(norm.bias, gradients[1])
+        recorder.release(norm.weight, norm.bias)
         return result
 
     # ------------------------------------------------------------------ embeddings

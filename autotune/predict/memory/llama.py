@@ -108,9 +108,7 @@ class LlamaDecoder(Decoder):
 
     def __init__(self, training: Training) -> None:
         net = network(training)
-        super().__init__(
-            training, net.weights, num_layers=len(net.layers), head=net.head
-        )
+        super().__init__(training, net.weights, num_layers=len(net.layers), head=net.head)
         self.net = net
         self.experts: ExpertSizes | None = expert_sizes(training.model)
         if training.model.tie_word_embeddings:
@@ -167,7 +165,7 @@ class LlamaDecoder(Decoder):
         if self.experts is None:
             down = self.mlp_forward(layer, saved, save=save)
         else:
-            down = experts(layers, self.experts, self.expert_layer(layer), saved, save=save)
+            down = experts(layers, self.experts, self._expert_layer(layer), saved, save=save)
         if not save:
             recorder.free(normal)
         output = layers.activation(self.hidden)
@@ -207,7 +205,7 @@ class LlamaDecoder(Decoder):
             saved.slots |= {"gate": gate, "silu": silu, "up": up, "product": product}
         return down
 
-    def expert_layer(self, layer: Layer) -> tuple[Dense, tuple[int, int], int]:
+    def _expert_layer(self, layer: Layer) -> tuple[Dense, tuple[int, int], int]:
         assert layer.router is not None
         assert layer.expert_weights is not None
         return layer.router, layer.expert_weights, self.training.expert_parallel_size
@@ -217,11 +215,9 @@ class LlamaDecoder(Decoder):
         """Record one layer's backward; `gradient`, of its output, ends here."""
         recorder, layers, layer = self.recorder, self.layers, self.net.layers[index]
         if self.experts is None:
-            into_norm = self.mlp_backward(layer, gradient, saved)
+            into_norm = self._mlp_backward(layer, gradient, saved)
         else:
-            into_norm = experts_backward(
-                layers, self.experts, self.expert_layer(layer), gradient, saved
-            )
+            into_norm = experts_backward(layers, self.experts, self._expert_layer(layer), saved)
         into_norm = layers.rms_norm_backward(
             layer.post_norm, self.hidden, into_norm, _part(saved, "post_")
         )
@@ -229,12 +225,10 @@ class LlamaDecoder(Decoder):
         recorder.free(gradient, into_norm)
         # The residual's gradient serves the attention branch and the sum at its end.
         mixed = layers.linear_backward(layer.output, residual, borrowed=True)
-        query, key, value = attention_backward(
-            layers, self.attention, mixed, saved.take("mixed"), saved
-        )
+        query, key, value = attention_backward(layers, self.attention, mixed, saved)
         widths = self.attention.key_value_width, self.attention.width
         key, query = (
-            self.rotate_backward(width, slot)
+            self._rotate_backward(width, slot)
             for width, slot in zip(widths, (key, query), strict=True)
         )
         of_value = layers.linear_backward(layer.value, value)
@@ -251,7 +245,7 @@ class LlamaDecoder(Decoder):
         recorder.free(residual, into_norm)
         return result
 
-    def rotate_backward(self, width: int, gradient: int) -> int:
+    def _rotate_backward(self, width: int, gradient: int) -> int:
         layers, recorder = self.layers, self.recorder
         cosine, half, sine = (layers.activation_gradient(width) for _ in range(3))
         recorder.free(half)
@@ -259,14 +253,12 @@ class LlamaDecoder(Decoder):
         recorder.free(cosine, sine, gradient)
         return total
 
-    def mlp_backward(self, layer: Layer, gradient: int, saved: Saved) -> int:
+    def _mlp_backward(self, layer: Layer, gradient: int, saved: Saved) -> int:
         assert layer.gate is not None
         assert layer.up is not None
         assert layer.down is not None
         layers, recorder = self.layers, self.recorder
-        product = layers.linear_backward(
-            layer.down, gradient, saved.take("product"), borrowed=True
-        )
+        product = layers.linear_backward(layer.down, gradient, saved.take("product"), borrowed=True)
         of_silu = layers.activation_gradient(self.mlp)
         of_up = layers.activation_gradient(self.mlp)
         recorder.free(product, saved.take("silu"), saved.take("up"))

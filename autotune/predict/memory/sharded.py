@@ -23,9 +23,7 @@ class ShardedEngine(Engine):
         training, zero = self.training, self.zero
         self.offload = zero.offload_optimizer.enabled
         self.reduce_stream = REDUCE if zero.overlap_comm else MAIN
-        self.shards = [
-            -(-n // self.partitions(k)) for k, n in enumerate(self.elements)
-        ]
+        self.shards = [-(-n // self.partitions(k)) for k, n in enumerate(self.elements)]
         self.sub_groups = sub_groups(training, self.shards, self.trainable)
         self.in_bucket: list[int] = []
         self.in_bucket_elements = 0
@@ -33,9 +31,7 @@ class ShardedEngine(Engine):
         self.stepped: set[int] = set()
         self._build_weights()
         self._make_states()
-        self.gathers = Gathers(
-            self, partitions=training.world_size, persistent=self._persistent()
-        )
+        self.gathers = Gathers(self, partitions=training.world_size, persistent=self._persistent())
         if training.world_size > 1:
             # The first gathers of the whole model, one parameter at a time.
             for n in self.elements:

@@ -28,8 +28,7 @@ class UnshardedEngine(Engine):
         if self.training.precision == "fp32":
             return
         clones = [
-            allocator.allocate(size * self.elements[k], Item.INITIALISATION)
-            for k in self.trainable
+            allocator.allocate(size * self.elements[k], Item.INITIALISATION) for k in self.trainable
         ]
         allocator.allocate(size * self.total, Item.WEIGHTS)
         for block in (*clones, *(built[k] for k in self.trainable)):
@@ -79,9 +78,7 @@ class UnshardedEngine(Engine):
             self.optimizer_scratch(self.total)
             self._drop_gradients()
             return
-        wide = [
-            allocator.allocate(4 * self.elements[k], Item.STEP_GRADIENTS) for k in self.pending
-        ]
+        wide = [allocator.allocate(4 * self.elements[k], Item.STEP_GRADIENTS) for k in self.pending]
         flat = allocator.allocate(4 * self.total, Item.STEP_GRADIENTS)
         for block in wide:
             allocator.free(block)
