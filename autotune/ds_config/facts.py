@@ -80,6 +80,19 @@ class Facts:
         return str(self.zero("offload_param.device"))
 
     @property
+    def swaps_optimizer(self) -> bool:
+        """Whether the optimizer state lives on nvme.
+
+        Stages 1 and 2 only ask whether the device is none, and take nvme for cpu.
+        """
+        return self.stage == 3 and self.optimizer_device == "nvme"
+
+    @property
+    def swaps_params(self) -> bool:
+        """Whether parameters live on nvme."""
+        return self.stage == 3 and self.param_device == "nvme"
+
+    @property
     def uses_bf16_optimizer(self) -> bool:
         """Whether stage 1 is not done by the ZeRO optimizer, but by `BF16_Optimizer`.
 

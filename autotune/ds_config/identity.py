@@ -69,11 +69,10 @@ def _is_default(key: str, value: Any, flat: Mapping[str, Any]) -> bool:
         return False
     if key == "zero_optimization.overlap_comm" and value is not None:
         # runtime/zero/config.py: overlap_comm_valid
-        return bool(value) == (flat.get("zero_optimization.stage", 0) == 3)
+        return bool(value) == bool(flat.get("zero_optimization.stage") == 3)
     if field.type == "section":
-        return value is None or value == {}
-    same: bool = value == field.default
-    return value is None or same
+        return value is None or bool(value == {})
+    return bool(value == field.default)
 
 
 def _plain(value: Any) -> Any:

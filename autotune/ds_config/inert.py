@@ -1,18 +1,23 @@
 """Keys of a ds_config that are present and cannot act.
 
 "Cannot act" means: with the rest of the config as it is, every value that DeepSpeed accepts leads
-to the same training run, in what it computes, holds and sends. Keys that act outside the training
-steps (checkpoints, logs) do act. What a key could do in a model that calls DeepSpeed by itself
-(mixture of experts, `deepspeed.checkpointing`) is not judged here.
+to the same training run, in what it computes, holds and sends. A value that DeepSpeed refuses is
+never inert, however useless its key: leaving it out would turn a run that dies into one that
+works. Keys that act outside the training steps (checkpoints, logs) do act. What a key could do in
+a model that calls DeepSpeed by itself (mixture of experts, `deepspeed.checkpointing`) is not
+judged here, and neither is DeepCompile.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from autotune.ds_config.facts import Facts, UnknownFactError
-from autotune.ds_config.inert_rules import RULES
+from autotune.ds_config.inert_sections import SECTION_RULES
+from autotune.ds_config.inert_zero import ZERO_RULES
 from autotune.ds_config.spelling import documented, is_superseded
 from autotune.lint.fields import documented_key, field_of
+
+RULES = (*ZERO_RULES, *SECTION_RULES)
 
 
 def inert_keys(
@@ -38,10 +43,10 @@ def inert_keys(
 def _reason(key: str, flat: Mapping[str, Any], facts: Facts) -> str | None:
     name = documented_key(key)
     field = field_of(name)
-    if field is not None and field.limit_fault(flat[key]):
+    if field is not None and flat[key] != "auto" and field.limit_fault(flat[key]):
         return None  # DeepSpeed refuses the value wherever it stands.
     if is_superseded(key, flat):
-        return f"DeepSpeed takes {name.split('.')[0] if name.startswith('bf16') else name} instead"
+        return f"DeepSpeed takes {name if name in flat else 'the bf16 section'} instead"
     for rule in RULES:
         if not rule.covers(name):
             continue

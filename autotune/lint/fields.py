@@ -58,6 +58,8 @@ class Field:
             >>> Field(key="bucket", type="int", minimum=0).limit_fault(-1)
             'must be at least 0'
         """
+        if value is None and self.default is None:
+            return None
         if self.choices:
             allowed = value.upper() if self.any_case and isinstance(value, str) else value
             if allowed not in self.choices:

@@ -55,6 +55,10 @@ MODELS = {
     "tensor_parallel": "deepspeed.runtime.tensor_parallel.config.TPTrainingConfig",
     "weight_quantization": "deepspeed.inference.config.WeightQuantConfig",
 }
+COMMUNICATION_DTYPE: Record = {"type": "str", "choices": ["fp16", "bf16", "fp32"], "any_case": True}
+DTYPE: Record = {"type": "str", "choices": "DtypeEnum"}
+"""Replaced by the names that DeepSpeed's enum of that name accepts."""
+
 # What the code that reads a plain key says less plainly than its default: the type of a key whose
 # default is None, a key that is looked up elsewhere than in the parser, a section whose keys are
 # the user's own, the values that are allowed.
@@ -63,9 +67,9 @@ PLAIN: dict[str, Record] = {
     "train_micro_batch_size_per_gpu": {"type": "int", "minimum": 1},
     "gradient_accumulation_steps": {"type": "int", "minimum": 1},
     "steps_per_print": {"type": "int"},
-    "gradient_allreduce_op": {"type": "str", "choices": ["mean", "sum"]},
-    "communication_data_type": {"type": "str", "choices": ["fp16", "bf16", "fp32"]},
-    "seq_parallel_communication_data_type": {"type": "str", "choices": ["fp16", "bf16", "fp32"]},
+    "gradient_allreduce_op": {"type": "str", "choices": ["mean", "sum"], "any_case": True},
+    "communication_data_type": COMMUNICATION_DTYPE,
+    "seq_parallel_communication_data_type": COMMUNICATION_DTYPE,
     "log_level": {"type": "str"},
     "optimizer": {"type": "section"},
     "optimizer.type": {"type": "str"},
@@ -75,7 +79,18 @@ PLAIN: dict[str, Record] = {
     "scheduler.type": {"type": "str"},
     "scheduler.params": {"type": "dict", "open": True, "default": {}},
     "pipeline": {"type": "section", "open": True},
+    "pipeline.stages": {"type": "any"},
     "timers": {"type": "section"},
+    "autotuning.arg_mappings": {"type": "dict", "open": True},
+    "autotuning.metric_path": {"type": "str"},
+    "autotuning.model_info_path": {"type": "str"},
+    "autotuning.max_train_batch_size": {"type": "int"},
+    "autotuning.model_info.num_params": {"type": "int"},
+    "autotuning.model_info.hidden_size": {"type": "int"},
+    "autotuning.model_info.num_layers": {"type": "int"},
+    # "auto", or what the model is
+    "expert_parallel.top_k": {"type": "any"},
+    "expert_parallel.routed_scaling_factor": {"type": "any"},
     # runtime/config.py: _do_warning_check
     "vocabulary_size": {"type": "int"},
     # deepspeed.initialize
@@ -89,11 +104,11 @@ PLAIN: dict[str, Record] = {
         "successor": "zero_optimization.allgather_bucket_size",
     },
     "datastates_ckpt": {"type": "dict", "open": True},
-    "data_types.grad_accum_dtype": {"type": "str"},
-    "data_types.param_dtype": {"type": "str"},
-    "data_types.buffer_dtype": {"type": "str"},
+    "data_types.grad_accum_dtype": DTYPE,
+    "data_types.param_dtype": DTYPE,
+    "data_types.buffer_dtype": DTYPE,
     "data_types.keep_in_fp32_modules": {"type": "any"},
-    "torch_autocast.dtype": {"type": "str"},
+    "torch_autocast.dtype": DTYPE,
     "torch_autocast.lower_precision_safe_modules": {"type": "list"},
     "activation_checkpointing.number_checkpoints": {"type": "int"},
     "flops_profiler.output_file": {"type": "str"},
@@ -182,6 +197,8 @@ def make_fields() -> dict[str, Any]:
         fields.update(_model_fields(_load(path), f"{section}."))
     for name, corrections in PLAIN.items():
         fields[name] = {"default": None} | fields.get(name, {}) | corrections
+        if corrections is DTYPE:
+            fields[name]["choices"] = _dtype_names()
     for name, message in _removed_keys():
         fields[name] = {"type": "any", "removed": message}
     return {
@@ -209,6 +226,12 @@ def _plain_fields() -> Iterator[tuple[str, Record]]:
         yield name, record
     for name, default in get_pipeline_config({}).items():
         yield f"pipeline.{name}", {"type": _type_of_default(default), "default": default}
+
+
+def _dtype_names() -> list[str]:
+    from deepspeed.runtime.config import DtypeEnum  # noqa: TID251
+
+    return [name for member in DtypeEnum for name in member._all_values if isinstance(name, str)]
 
 
 def _removed_keys() -> Iterator[tuple[str, str]]:

@@ -63,7 +63,6 @@ _REFUSED: Mapping[str, str] = {
             "comet",
             "comms_logger",
             "flops_profiler",
-            "timers",
             "steps_per_print",
             "wall_clock_breakdown",
             "memory_breakdown",

@@ -25,8 +25,15 @@ _DECIDING = (
     "managed_gradient_accumulation",
     "gradient_predivide_factor",
     "prescale_gradients",
+    "zero_optimization.contiguous_gradients",
+    "zero_optimization.reduce_scatter",
+    "zero_optimization.zero_quantized_gradients",
+    "zero_optimization.offload_optimizer.super_offload",
+    "zero_optimization.stage3_allgather_sequential",
+    "zero_optimization.stage3_prefetch_bucket_size",
+    "zero_optimization.stage3_model_persistence_threshold",
 )
-"""Keys on which it depends whether others act (autotune/ds_config/inert_rules.py)."""
+"""Keys on which it depends whether others act (autotune/ds_config/inert_zero.py)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +83,7 @@ class SearchSpace:
         Args:
             values: by dotted key; a key of the space may be missing.
         """
+        values = documented(values)
         kept: dict[str, Scalar] = {}
         for parameter in self.parameters:
             key = parameter.key
