@@ -9,6 +9,7 @@ from autotune.errors import ConfigError
 from autotune.workload import Workload
 
 MICRO_BATCH = "train_micro_batch_size_per_gpu"
+BATCH_KEYS = frozenset({"train_batch_size", MICRO_BATCH, "gradient_accumulation_steps"})
 
 # Sections that talk to somebody outside the run; a trial must not open runs or write files there.
 _MONITORS = frozenset({"tensorboard", "wandb", "comet", "csv_monitor"})

@@ -32,8 +32,9 @@ class TrialRequest:
 class Evaluator(Protocol):
     """Turns trials into outcomes. A failed trial is an outcome, never an exception."""
 
-    name: str
-    """measured, emulated or modelled: printed beside every number it made."""
+    @property
+    def name(self) -> str:
+        """measured, emulated or modelled: printed beside every number it made."""
 
     @property
     def capacity(self) -> int:

@@ -1,7 +1,10 @@
 """What this machine has: memory, CPUs, CUDA devices. No torch."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -43,14 +46,40 @@ def num_oom_kills() -> int:
 
 def cuda_device_names() -> tuple[str, ...]:
     """Return the names of the CUDA devices that NVML sees here; none without a driver."""
+    with _nvml() as pynvml:
+        if pynvml is None:
+            return ()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        return tuple(str(pynvml.nvmlDeviceGetName(handle)) for handle in handles)
+
+
+def cuda_memory_bytes(visible_device: str) -> int:
+    """Return the memory of one CUDA device as its driver reports it; 0 if there is none.
+
+    Args:
+        visible_device: one entry of CUDA_VISIBLE_DEVICES: an index or a UUID.
+    """
+    with _nvml() as pynvml:
+        if pynvml is None or not visible_device:
+            return 0
+        if visible_device.isdigit():
+            handle = pynvml.nvmlDeviceGetHandleByIndex(int(visible_device))
+        else:
+            handle = pynvml.nvmlDeviceGetHandleByUUID(visible_device)
+        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+
+
+@contextmanager
+def _nvml() -> Iterator[Any]:
+    """Open NVML; gives None without a driver."""
     import pynvml
 
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
-        return ()
+        yield None
+        return
     try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        return tuple(str(pynvml.nvmlDeviceGetName(handle)) for handle in handles)
+        yield pynvml
     finally:
         pynvml.nvmlShutdown()

@@ -87,9 +87,18 @@ class Pool:
         return len(self.groups)
 
     @property
-    def host_bytes_per_slot(self) -> int:
-        """The smallest share of host memory that a slot has."""
-        return self._smallest_share("host_memory_bytes")
+    def device_bytes(self) -> int:
+        """The smallest device's memory; a CPU slot's is its share of the host's."""
+        if self.request.device_kind == "cpu":
+            return self._smallest_share("host_memory_bytes")
+        return min(int(facts["device_bytes"]) for group in self.groups for facts in group.facts)
+
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        """Host and device of every slot."""
+        return tuple(
+            f"{facts['host']} {facts['device']}" for group in self.groups for facts in group.facts
+        )
 
     @property
     def threads_per_slot(self) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 
 from autotune.errors import DispatchError
 from autotune.outcome import Phase
-from autotune.pool.machine import host_memory_bytes, num_cpus, num_oom_kills
+from autotune.pool.machine import cuda_memory_bytes, host_memory_bytes, num_cpus, num_oom_kills
 from autotune.trial import wire
 from autotune.trial.ending import kill_group
 from autotune.trial.failure_kind import FailureKind
@@ -58,6 +58,7 @@ class Slot:
             "visible_devices": self._visible_devices,
             "host_memory_bytes": host_memory_bytes(),
             "num_cpus": num_cpus(),
+            "device_bytes": cuda_memory_bytes(self._visible_devices),
             "pid": os.getpid(),
         }
 
@@ -248,9 +249,7 @@ class _Run:
             case "measured":
                 self._measurement, self._stop = event["measurement"], event["stop"]
             case "failed":
-                self.fail(
-                    FailureKind(event["failure"]), event["message"], event["needed_bytes"]
-                )
+                self.fail(FailureKind(event["failure"]), event["message"], event["needed_bytes"])
             case "exited" if event["pid"] == self.pid:
                 self.ended = event["code"]
                 self._explain_exit(event["code"])

@@ -6,7 +6,6 @@ from autotune.outcome import Phase
 from autotune.trial.device import Device
 from autotune.trial.failure_kind import FailureKind
 
-
 _REFUSALS = (AssertionError, ValueError, TypeError, KeyError, AttributeError, NotImplementedError)
 
 

@@ -81,7 +81,7 @@ def _whole_step_s(spec: TrialSpec, inner_s: float, boundary_s: float) -> float:
     )
 
 
-def _timed_step(  # noqa: PLR0913
+def _timed_step(
     engine: Any, spec: TrialSpec, place: Place, *, device: Device, step: int, mark: Mark
 ) -> _TimedStep:
     """Run one optimizer step; the tokens are made before the clock starts."""

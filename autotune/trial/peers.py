@@ -5,13 +5,14 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import TCPStore
 
 from autotune.trial.spec import Place
 
 
-def open_store(place: Place, *, timeout_s: float) -> dist.TCPStore:
+def open_store(place: Place, *, timeout_s: float) -> TCPStore:
     """Return the rendezvous store; rank 0 opens it, on a free port if `master_port` is 0."""
-    return dist.TCPStore(
+    return TCPStore(
         place.master_addr,
         place.master_port,
         place.world_size,

@@ -30,7 +30,7 @@ def run_rank(spec_json: Mapping[str, Any], place_json: Mapping[str, Any], events
     """
     spec, place = TrialSpec.from_json(spec_json), Place(**place_json)
     _own_log(place.log_path)
-    os.set_inheritable(events_fd, False)
+    os.set_inheritable(events_fd, False)  # noqa: FBT003  the function takes no name
     os.environ.update(place.environment())
     return _Rank(spec, place, events_fd).run()
 
@@ -69,10 +69,10 @@ class _Rank:
         device.enforce_ceiling()
         self._mark(Phase.BUILD, "model")
         model = build_model(spec, device.torch_device)
-        memory = (device.take_peak(Phase.BUILD),)
+        build_peak = device.take_peak(Phase.BUILD)
         self._mark(Phase.INIT, "initialize")
         engine, *_ = deepspeed.initialize(model=model, config=dict(spec.ds_config))
-        memory += (device.take_peak(Phase.INIT),)
+        init_peak = device.take_peak(Phase.INIT)
         measurement, stop = run_steps(
             engine,
             spec,
@@ -80,7 +80,7 @@ class _Rank:
             device=device,
             peers=Peers(place.world_size),
             mark=self._mark,
-            memory=memory,
+            memory=(build_peak, init_peak),
         )
         wire.send(
             self._events_fd, "measured", measurement=rank_to_json(measurement), stop=stop.value

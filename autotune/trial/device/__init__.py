@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol
 
-from autotune.outcome import PhaseMemory, Phase
+from autotune.outcome import Phase, PhaseMemory
 from autotune.trial.spec import Place, TrialSpec
 
 

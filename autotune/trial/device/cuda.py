@@ -17,7 +17,6 @@ class CudaDevice:
         self._device = torch.device(self.torch_device)
         self._ceiling_bytes = ceiling_bytes
         torch.cuda.set_device(self._device)
-        torch.cuda.init()
         # What the driver counts for this card before this rank allocates: its own CUDA context.
         self._outside_bytes = self._driver_bytes()
 
@@ -34,12 +33,12 @@ class CudaDevice:
         torch.cuda.set_per_process_memory_fraction(1.0, self._device)
 
     def stamp(self) -> torch.cuda.Event:
-        event = torch.cuda.Event(enable_timing=True)
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event
 
     def seconds_between(self, start: torch.cuda.Event, end: torch.cuda.Event) -> float:
-        return start.elapsed_time(end) / 1e3
+        return float(start.elapsed_time(end)) / 1e3
 
     def wait(self) -> None:
         torch.cuda.synchronize(self._device)
