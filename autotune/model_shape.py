@@ -148,15 +148,14 @@ def shape_from_hf_config(config: Mapping[str, Any], *, name: str, where: str) ->
         )
     if faults:
         raise WorkloadError(*faults)
+    tied_by_default = model_type in LEARNED_POSITIONS
     return ModelShape(
         name=name,
         model_type=str(model_type),
         intermediate_size=_first(config, _INTERMEDIATE) or 4 * found["hidden_size"],
         num_key_value_heads=config.get("num_key_value_heads") or found["num_attention_heads"],
         max_position_embeddings=_first(config, _POSITIONS) or 0,
-        tie_word_embeddings=bool(
-            config.get("tie_word_embeddings", model_type in LEARNED_POSITIONS)
-        ),
+        tie_word_embeddings=bool(config.get("tie_word_embeddings", tied_by_default)),
         hf_config=dict(config),
         **found,
     )
@@ -166,9 +165,8 @@ def _first(config: Mapping[str, Any], names: tuple[str, ...]) -> Any:
     return next((config[name] for name in names if config.get(name) is not None), None)
 
 
-def _llama(
-    name: str, hidden: int, intermediate: int, layers: int, heads: int, **other: Any
-) -> ModelShape:
+def _llama(name: str, dimensions: tuple[int, int, int, int], **other: Any) -> ModelShape:
+    hidden, intermediate, layers, heads = dimensions
     config = {
         "model_type": "llama",
         "hidden_size": hidden,
@@ -203,14 +201,16 @@ def _gpt2(name: str, hidden: int, layers: int, heads: int) -> ModelShape:
 PRESETS: Mapping[str, ModelShape] = {
     shape.name: shape
     for shape in (
-        _llama("tiny", 128, 352, 4, 4, vocab_size=1_024, max_position_embeddings=512),
-        _llama("125m", 768, 2_048, 12, 12),
-        _llama("350m", 1_024, 2_736, 24, 16),
-        _llama("1.3b", 2_048, 5_504, 24, 16),
-        _llama("7b", 4_096, 11_008, 32, 32),
-        _llama("13b", 5_120, 13_824, 40, 40),
-        _llama("34b", 8_192, 22_016, 48, 64, num_key_value_heads=8, max_position_embeddings=16_384),
-        _llama("70b", 8_192, 28_672, 80, 64, num_key_value_heads=8),
+        _llama("tiny", (128, 352, 4, 4), vocab_size=1_024, max_position_embeddings=512),
+        _llama("125m", (768, 2_048, 12, 12)),
+        _llama("350m", (1_024, 2_736, 24, 16)),
+        _llama("1.3b", (2_048, 5_504, 24, 16)),
+        _llama("7b", (4_096, 11_008, 32, 32)),
+        _llama("13b", (5_120, 13_824, 40, 40)),
+        _llama(
+            "34b", (8_192, 22_016, 48, 64), num_key_value_heads=8, max_position_embeddings=16_384
+        ),
+        _llama("70b", (8_192, 28_672, 80, 64), num_key_value_heads=8),
         _gpt2("gpt2", 768, 12, 12),
         _gpt2("gpt2-medium", 1_024, 24, 16),
         _gpt2("gpt2-large", 1_280, 36, 20),

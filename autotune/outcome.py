@@ -187,6 +187,17 @@ class Outcome:
         if self.status is not Status.COMPLETE and self.failure is None:
             raise ValueError(f"a trial that is {self.status} carries a reason")
 
+    @property
+    def measured(self) -> Measurement:
+        """The measurement of a trial that has one, as every complete trial does.
+
+        Raises:
+            ValueError: it has none.
+        """
+        if self.measurement is None:
+            raise ValueError(f"a trial that is {self.status} was not measured")
+        return self.measurement
+
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""
         return {

@@ -1,0 +1,77 @@
+"""Progress of a search on a terminal; silent anywhere else."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from autotune.outcome import Outcome, Phase, Status
+from autotune.search.candidate import Candidate
+from autotune.search.progress import Progress, Silent
+
+
+@contextmanager
+def live_progress(*, max_trials: int) -> Iterator[Progress]:
+    """Show running trials, the best so far and the time left, while the context lasts."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield Silent()
+        return
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
+        yield _OnTerminal(live, max_trials)
+
+
+class _OnTerminal:
+    """A line per running trial; finished ones scroll by above."""
+
+    def __init__(self, live: Live, max_trials: int) -> None:
+        self._live = live
+        self._max_trials = max_trials
+        self._running: dict[str, str] = {}
+        self._num_launched = 0
+        self._left_s = 0.0
+        self._best: tuple[float, str] | None = None
+        self._lock = threading.Lock()
+        self._draw()
+
+    def launched(self, label: str, candidate: Candidate) -> None:
+        with self._lock:
+            self._running[label] = f"{candidate.source}: launching"
+            self._draw()
+
+    def marked(self, label: str, rank: int, phase: Phase, where: str) -> None:
+        if rank == 0:
+            with self._lock:
+                self._running[label] = f"{phase}: {where}"
+                self._draw()
+
+    def finished(self, label: str, candidate: Candidate, outcome: Outcome) -> None:
+        with self._lock:
+            self._running.pop(label, None)
+            line = f"{label}  {outcome.status.value:<12}  {candidate.source:<18}"
+            if outcome.status is Status.COMPLETE:
+                tokens_per_s = outcome.measured.tokens_per_s.mean
+                line += f"  {tokens_per_s:,.0f} tokens/s"
+                if self._best is None or tokens_per_s > self._best[0]:
+                    self._best = tokens_per_s, label
+            elif outcome.failure is not None:
+                line += f"  {outcome.failure.reason[:80]}"
+            self._live.console.print(line, highlight=False, markup=False)
+            self._draw()
+
+    def remaining(self, *, num_launched: int, left_s: float) -> None:
+        with self._lock:
+            self._num_launched, self._left_s = num_launched, left_s
+            self._draw()
+
+    def _draw(self) -> None:
+        table = Table.grid(padding=(0, 2))
+        best = f"best {self._best[0]:,.0f} tokens/s ({self._best[1]})" if self._best else ""
+        left = f"about {self._left_s / 60:.0f} min left" if self._left_s else ""
+        table.add_row(f"launched {self._num_launched} of {self._max_trials}", best, left)
+        for label, state in self._running.items():
+            table.add_row(label, state)
+        self._live.update(table)

@@ -1,0 +1,55 @@
+"""The `autotune` command."""
+
+import os
+import sys
+
+import typer
+
+from autotune import __version__
+from autotune.cli.dashboard import dashboard
+from autotune.cli.export import export
+from autotune.cli.run import run
+from autotune.errors import AutotuneError
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="autotune",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Finds, reviews and gates the DeepSpeed config of a long training run.",
+    epilog="Exit codes: 0 yes; 1 nothing that was asked about fits; 2 the call or an input file "
+    "is wrong; 3 the pool failed; 130 interrupted.",
+)
+app.command()(run)
+app.command()(export)
+app.command()(dashboard)
+
+
+@app.callback(invoke_without_command=True)
+def _global(
+    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+) -> None:
+    if version:
+        print(f"autotune {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; a fault that the user can mend has no traceback."""
+    try:
+        app(standalone_mode=True)
+    except AutotuneError as error:
+        for fault in error.faults:
+            print(f"error: {fault}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.stderr.flush()
+        # Threads of a pool that is gone must not hold the process.
+        os._exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

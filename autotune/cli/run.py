@@ -1,0 +1,117 @@
+"""`autotune run`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def run(
+    model: Annotated[
+        str,
+        typer.Option(
+            help="A preset (tiny, 125m, 350m, 1.3b, 7b, 13b, 34b, 70b in LLaMA shape; gpt2, "
+            "gpt2-medium, gpt2-large, gpt2-xl), a Hugging Face config.json, or a folder with one."
+        ),
+    ],
+    gpus: Annotated[int, typer.Option(min=1, help="Data-parallel ranks, one per device.")],
+    base: Annotated[
+        Path | None,
+        typer.Option(help="Your ds_config: keys that are not searched stay as they are."),
+    ] = None,
+    space: Annotated[
+        str, typer.Option(help="Search space: a name in search_spaces/, or a YAML file.")
+    ] = "zero",
+    seq_len: Annotated[
+        int | None, typer.Option(min=1, help="Tokens per sequence. [default: 2048; tiny: 128]")
+    ] = None,
+    global_batch_size: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Sequences per optimizer step, all ranks: train_batch_size. "
+            "[default: --base, else 32 a rank; tiny: 8]",
+        ),
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="bf16, fp16 or fp32. [default: --base, else bf16]")
+    ] = None,
+    memory_ceiling: Annotated[
+        str,
+        typer.Option(
+            help="The most a rank may use on its device: a share (90%) or a size (72GiB). A CPU "
+            "rank's device is the machine's memory divided by its slots."
+        ),
+    ] = "90%",
+    trials: Annotated[
+        int, typer.Option(min=1, help="Trials to launch, first trials included.")
+    ] = 30,
+    time_budget: Annotated[
+        str | None, typer.Option(help="Launch no trial after this long: 90s, 45m, 2h.")
+    ] = None,
+    device: Annotated[
+        str, typer.Option(help="auto or cuda: GPUs, and nothing else. cpu: CPU ranks.")
+    ] = "auto",
+    ray_address: Annotated[
+        str | None,
+        typer.Option(help="Of a running Ray cluster. [default: start one on this machine]"),
+    ] = None,
+    study: Annotated[
+        str | None, typer.Option(help="Name of the study and of its folder in studies/.")
+    ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(help="Optuna storage URL. [default: SQLite in the study's folder]"),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with --study; give the same options again.")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of sampler, weights and data. [default: random]")
+    ] = None,
+    confirm_rounds: Annotated[
+        int, typer.Option(min=2, help="Runs of winner and baseline each, before the export.")
+    ] = 5,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as one JSON object.")
+    ] = False,
+) -> None:
+    """Search for the fastest ds_config under a memory ceiling, with short real trials.
+
+    Writes studies/NAME/ds_config.json and record.json, and prints the winner beside the best of
+    your config, Hugging Face's "auto" and DeepSpeed's defaults. Exit code 0, also for "keep
+    yours"; 1 if nothing fits.
+    """
+    from autotune.cli.live import live_progress
+    from autotune.report.summary import result_json, summarize
+    from autotune.search.budget import parse_duration_s
+    from autotune.tune import TuneRequest, tune
+
+    request = TuneRequest(
+        model=model,
+        gpus=gpus,
+        base=base,
+        space=space,
+        seq_len=seq_len,
+        global_batch_size=global_batch_size,
+        precision=precision,
+        memory_ceiling=memory_ceiling,
+        trials=trials,
+        time_budget_s=parse_duration_s(time_budget) if time_budget else None,
+        device=device,
+        ray_address=ray_address,
+        study=study,
+        storage=storage,
+        resume=resume,
+        seed=seed,
+        confirm_rounds=confirm_rounds,
+    )
+    with live_progress(max_trials=trials) as progress:
+        result = tune(request, progress)
+    if as_json:
+        print(json.dumps(result_json(result.study, result.folder, result.record), indent=2))
+    else:
+        summarize(result.study, result.folder, result.record)
+    if result.record is None:
+        raise typer.Exit(1)

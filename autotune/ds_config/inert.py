@@ -1,0 +1,58 @@
+"""Keys of a ds_config that are present and cannot act.
+
+"Cannot act" means: with the rest of the config as it is, every value that DeepSpeed accepts leads
+to the same training run, in what it computes, holds and sends. A value that DeepSpeed refuses is
+never inert, however useless its key: leaving it out would turn a run that dies into one that
+works. Keys that act outside the training steps (checkpoints, logs) do act. What a key could do in
+a model that calls DeepSpeed by itself (mixture of experts, `deepspeed.checkpointing`) is not
+judged here, and neither is DeepCompile.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from autotune.ds_config.facts import Facts, UnknownFactError
+from autotune.ds_config.inert_sections import SECTION_RULES
+from autotune.ds_config.inert_zero import ZERO_RULES
+from autotune.ds_config.spelling import documented, is_superseded
+from autotune.lint.fields import documented_key, field_of
+
+RULES = (*ZERO_RULES, *SECTION_RULES)
+
+
+def inert_keys(
+    flat: Mapping[str, Any], *, world_size: int | None = None, partial: bool = False
+) -> dict[str, str]:
+    """Return each key that is present but cannot act, with one sentence why.
+
+    Args:
+        flat: a ds_config flattened to dotted keys; every spelling that DeepSpeed accepts.
+        world_size: data-parallel ranks; None when not known, which leaves out what depends on it.
+        partial: `flat` is a part of a config, such as a proposal: a key counts as inert only if
+            the part itself says so. Without it a missing key has DeepSpeed's default.
+
+    Example:
+        >>> inert_keys({"zero_optimization.stage": 1, "zero_optimization.sub_group_size": 1000})
+        {'zero_optimization.sub_group_size': 'only ZeRO stage 3 reads it'}
+    """
+    facts = Facts(flat=documented(flat), world_size=world_size, partial=partial)
+    reasons = {key: _reason(key, flat, facts) for key in flat}
+    return {key: reason for key, reason in reasons.items() if reason is not None}
+
+
+def _reason(key: str, flat: Mapping[str, Any], facts: Facts) -> str | None:
+    name = documented_key(key)
+    field = field_of(name)
+    if field is not None and flat[key] != "auto" and field.limit_fault(flat[key]):
+        return None  # DeepSpeed refuses the value wherever it stands.
+    if is_superseded(key, flat):
+        return f"DeepSpeed takes {name if name in flat else 'the bf16 section'} instead"
+    for rule in RULES:
+        if not rule.covers(name):
+            continue
+        try:
+            if rule.cannot_act(facts, flat[key]):
+                return rule.why
+        except UnknownFactError:
+            continue
+    return None

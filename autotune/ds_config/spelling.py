@@ -1,0 +1,54 @@
+"""One spelling of a ds_config: documented names, and today's fields for deprecated ones."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from autotune.lint.fields import documented_key
+
+_ZERO = "zero_optimization"
+# runtime/zero/config.py: the deprecated switches and what their `new_param_fn` sets.
+_SWITCHES = {
+    f"{_ZERO}.cpu_offload": f"{_ZERO}.offload_optimizer.device",
+    f"{_ZERO}.cpu_offload_param": f"{_ZERO}.offload_param.device",
+}
+_RENAMED = {
+    f"{_ZERO}.stage3_gather_fp16_weights_on_model_save": (
+        f"{_ZERO}.stage3_gather_16bit_weights_on_model_save"
+    ),
+}
+
+
+def documented(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a flattened ds_config as DeepSpeed understands it, under its documented names.
+
+    Where a field is given twice, by its documented name and by another, DeepSpeed takes the
+    documented one. Deprecated fields become what DeepSpeed makes of them.
+
+    Example:
+        >>> documented({"zero_optimization.prefetch_bucket_size": 7, "bfloat16.enabled": True})
+        {'zero_optimization.stage3_prefetch_bucket_size': 7, 'bf16.enabled': True}
+        >>> documented({"zero_optimization.cpu_offload": True})
+        {'zero_optimization.offload_optimizer.device': 'cpu'}
+    """
+    spelled: dict[str, Any] = {}
+    for key, value in flat.items():
+        if is_superseded(key, flat):
+            continue
+        name = documented_key(key)
+        if key == _ZERO and isinstance(value, bool):
+            # runtime/zero/config.py: read_zero_config_deprecated
+            spelled[f"{_ZERO}.stage"] = int(value)
+        elif name in _SWITCHES:
+            if value:
+                spelled[_SWITCHES[name]] = "cpu"
+        else:
+            spelled[_RENAMED.get(name, name)] = value
+    return spelled
+
+
+def is_superseded(key: str, flat: Mapping[str, Any]) -> bool:
+    """Whether DeepSpeed ignores a key because another name of the same field is given too."""
+    if key.startswith("bfloat16."):
+        # runtime/precision_config.py: the old section is read only where the new one is missing.
+        return any(other == "bf16" or other.startswith("bf16.") for other in flat)
+    return documented_key(key) != key and documented_key(key) in flat

@@ -1,0 +1,47 @@
+"""What the numbers were made with: versions, hosts and devices. Loads none of the packages."""
+
+import platform
+import subprocess
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from autotune import __version__
+
+_PACKAGES = ("torch", "deepspeed", "transformers", "optuna", "ray")
+
+
+def describe_environment(devices: Sequence[str], *, device_kind: str) -> dict[str, Any]:
+    """Return versions and devices as JSON values.
+
+    Args:
+        devices: host and device of every slot.
+        device_kind: cuda or cpu.
+    """
+    return {
+        "autotune": __version__,
+        "autotune_commit": _commit(),
+        "python": platform.python_version(),
+        **{package: _version(package) for package in _PACKAGES},
+        "platform": platform.platform(),
+        "device_kind": device_kind,
+        "devices": list(devices),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """Return the commit of an autotune that runs from its source tree, with `+` if changed."""
+    source = Path(__file__).resolve().parent.parent
+    if not (source / ".git").exists():
+        return None
+    command = ["git", "-C", str(source), "describe", "--always", "--dirty=+"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    return result.stdout.strip() or None

@@ -1,0 +1,51 @@
+"""How a trial becomes an outcome: one protocol, several evaluators."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from autotune.outcome import Outcome, Phase
+
+OnMark = Callable[[str, int, Phase, str], None]
+"""Told of progress: the trial's label, rank, phase, and a word on where in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRequest:
+    """What to evaluate, and how long."""
+
+    number: int
+    label: str
+    """What its logs are called: `trial-0007`."""
+    ds_config: Mapping[str, Any]
+    """The whole config, as a user would run it."""
+    model_settings: Mapping[str, Any]
+    """What has to be set in the model: `activation_checkpointing`, `attn_implementation`."""
+    best_tokens_per_s: float | None = None
+    """Stop early when clearly slower than this; None runs to the end."""
+    whole_steps: bool = False
+    """Run every micro step of the user's optimizer step instead of composing it."""
+    same_weights: bool = False
+    """Start from weights that depend on their names only, so that losses can be compared."""
+
+
+class Evaluator(Protocol):
+    """Turns trials into outcomes. A failed trial is an outcome, never an exception."""
+
+    @property
+    def name(self) -> str:
+        """measured, emulated or modelled: printed beside every number it made."""
+
+    @property
+    def capacity(self) -> int:
+        """How many trials may be evaluated at once."""
+
+    def evaluate(self, request: TrialRequest, on_mark: OnMark) -> Outcome:
+        """Evaluate one trial; blocks, and may be called from `capacity` threads.
+
+        Raises:
+            DispatchError: the pool failed, not the trial.
+        """
+
+    def cancel(self) -> None:
+        """End running trials within about a second; their outcomes mean nothing."""

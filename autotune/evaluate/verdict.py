@@ -1,0 +1,158 @@
+"""From the ranks' reports to one outcome. Pure."""
+
+from collections.abc import Sequence
+
+from autotune.outcome import Failure, Measurement, Outcome, Phase, Status
+from autotune.trial.failure_kind import FailureKind
+from autotune.trial.report import RankFailure, RankReport
+from autotune.trial.spec import TrialSpec
+
+_STATUS = {
+    FailureKind.MEMORY: Status.OVER_CEILING,
+    FailureKind.HOST_MEMORY: Status.OOM_HOST,
+    FailureKind.INVALID: Status.INVALID,
+    FailureKind.PEER: Status.CRASHED,
+    FailureKind.ERROR: Status.CRASHED,
+    FailureKind.SIGNAL: Status.CRASHED,
+    FailureKind.HUNG: Status.TIMED_OUT,
+    FailureKind.STOPPED: Status.CRASHED,
+}
+_CONSEQUENCES = (FailureKind.PEER, FailureKind.STOPPED)
+
+
+def outcome_of(
+    reports: Sequence[RankReport],
+    spec: TrialSpec,
+    *,
+    evaluator: str,
+    tokens_per_step: int,
+    duration_s: float,
+    neighbours: tuple[int, ...] = (),
+) -> Outcome:
+    """Judge a trial by its ranks' reports.
+
+    Args:
+        reports: one per rank that was launched, in rank order.
+        spec: the trial.
+        evaluator: how the numbers came about.
+        tokens_per_step: of the user's global batch.
+        duration_s: from launch to outcome.
+        neighbours: trials beside it.
+    """
+    culprit = first_failure(reports)
+    devices = tuple(report.device for report in reports)
+    if culprit is not None:
+        failed = culprit.failure
+        assert failed is not None
+        return Outcome(
+            status=_STATUS[FailureKind(failed.kind)],
+            evaluator=evaluator,
+            failure=Failure(
+                reason=failed.message,
+                rank=culprit.rank,
+                phase=failed.phase,
+                needed_bytes=failed.needed_bytes,
+                log=log_name(spec.label, culprit.rank),
+            ),
+            duration_s=duration_s,
+            neighbours=neighbours,
+            devices=devices,
+        )
+    measurement = Measurement(
+        tokens_per_step=tokens_per_step,
+        accumulation=spec.accumulation,
+        timed_accumulation=spec.timed_accumulation,
+        ranks=tuple(report.measurement for report in reports if report.measurement),
+    )
+    failure = _failure_of_measured(measurement, reports, spec)
+    status = Status.COMPLETE
+    if failure is not None:
+        status = Status.OVER_CEILING if failure.needed_bytes else Status.SLOW
+    return Outcome(
+        status=status,
+        evaluator=evaluator,
+        measurement=measurement,
+        failure=failure,
+        duration_s=duration_s,
+        neighbours=neighbours,
+        devices=devices,
+    )
+
+
+def first_failure(reports: Sequence[RankReport]) -> RankReport | None:
+    """Return the report of the rank that failed first, or None if all ranks measured.
+
+    A lost connection to a peer is a consequence and never the reason, whenever it arrived. When
+    ranks hang, those that wait for another one look the same: the one that got least far, or that
+    was suspended, held them up.
+    """
+    failed = [(report, report.failure) for report in reports if report.failure]
+    if not failed:
+        return None
+    causes = [(r, f) for r, f in failed if FailureKind(f.kind) not in _CONSEQUENCES]
+    hung = any(FailureKind(f.kind) is FailureKind.HUNG for _, f in causes)
+    if hung and all(FailureKind(f.kind) is FailureKind.HUNG for _, f in causes):
+        culprit, how = min(failed, key=lambda pair: _hold_up(pair[1]))
+        if FailureKind(how.kind) is FailureKind.HUNG:
+            return culprit
+        return _as_hung(culprit, how)
+    return min(causes or failed, key=lambda pair: pair[1].at)[0]
+
+
+def log_name(label: str, rank: int) -> str:
+    """Return a rank's log, relative to the study folder."""
+    return f"logs/{label}/rank-{rank}.log"
+
+
+def _hold_up(failure: RankFailure) -> tuple[bool, int, float]:
+    return (not failure.suspended, failure.progress, failure.at)
+
+
+def _as_hung(report: RankReport, failure: RankFailure) -> RankReport:
+    """Return the report of a rank that was ended in time, but was the one that hung."""
+    return RankReport(
+        rank=report.rank,
+        device=report.device,
+        log=report.log,
+        failure=RankFailure(
+            kind=FailureKind.HUNG,
+            phase=failure.phase,
+            message=f"{failure.message}; it got least far, and the others waited for it",
+            at=failure.at,
+            progress=failure.progress,
+            suspended=failure.suspended,
+        ),
+    )
+
+
+def _failure_of_measured(
+    measurement: Measurement, reports: Sequence[RankReport], spec: TrialSpec
+) -> Failure | None:
+    """Return why a trial that ran to its end is not complete, or None."""
+    fattest = max(measurement.ranks, key=lambda rank: rank.peak_bytes)
+    retried = max(measurement.ranks, key=lambda rank: rank.alloc_retries)
+    if fattest.peak_bytes > spec.ceiling_bytes:
+        return Failure(
+            reason=f"used {fattest.peak_bytes} bytes of a ceiling of {spec.ceiling_bytes}",
+            rank=fattest.rank,
+            phase=max(fattest.memory, key=lambda memory: memory.used_bytes).phase,
+            needed_bytes=fattest.peak_bytes,
+            log=log_name(spec.label, fattest.rank),
+        )
+    if retried.alloc_retries:
+        return Failure(
+            reason=f"its steady steps needed {retried.alloc_retries} allocator retries: it fits "
+            "only by giving back its cache in every step",
+            rank=retried.rank,
+            phase=Phase.STEADY,
+            needed_bytes=spec.ceiling_bytes + 1,
+            log=log_name(spec.label, retried.rank),
+        )
+    if any(report.stop == "slow" for report in reports):
+        return Failure(
+            reason="stopped early: even its fastest step was clearly slower than the best trial's",
+            rank=0,
+            phase=Phase.STEADY,
+            log=log_name(spec.label, 0),
+        )
+    return None

@@ -1,0 +1,127 @@
+"""`record.json`: the numbers behind an exported ds_config, and how they came about."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from autotune.outcome import Measurement
+from autotune.search.candidate import TrialRecord
+from autotune.search.confirm import LOSS_TOLERANCE, Confirmation
+from autotune.step_times import Interval
+from autotune.study import StudyView, tokens_per_s_of_runs
+
+FORMAT = 1
+
+
+def build_record(study: StudyView) -> dict[str, Any]:
+    """Return the record as JSON values; sizes in bytes, times in seconds.
+
+    The study must have something to export.
+    """
+    exported, confirmation = study.exported, study.confirmation
+    assert exported is not None
+    assert confirmation is not None
+    runs = confirmation.exported_runs
+    measurement = max((run.measured for run in runs), key=lambda m: m.peak_bytes)
+    return {
+        "format": FORMAT,
+        "evaluator": study.setup.evaluator,
+        "trial": exported.number,
+        "source": exported.candidate.source,
+        "keeps_baseline": confirmation.keeps_baseline,
+        "tokens_per_s": _interval(tokens_per_s_of_runs(runs)),
+        "num_runs": len(runs),
+        "baseline": _baseline(study, confirmation),
+        "challenger": _challenger(study, confirmation),
+        "memory": _memory(measurement, ceiling_bytes=study.setup.ceiling_bytes),
+        "model_settings": dict(exported.candidate.model_settings),
+        "composition_error": composition_error(exported, confirmation),
+        "losses": {
+            "relative_difference": confirmation.loss_difference,
+            "tolerance": LOSS_TOLERANCE,
+        },
+        "workload": study.setup.workload.to_json(),
+        "environment": dict(study.setup.environment),
+        "study": {
+            "name": study.name,
+            "seed": study.setup.seed,
+            "num_trials": len(study.records),
+            "by_status": dict(study.counts),
+            "space": study.setup.space.name,
+        },
+    }
+
+
+def composition_error(exported: TrialRecord, confirmation: Confirmation) -> float | None:
+    """Return how far the composed tokens/s of the search was from whole steps, relative.
+
+    None if the search timed whole steps already.
+    """
+    outcome = exported.outcome
+    if outcome is None or outcome.measurement is None or not outcome.measurement.composed:
+        return None
+    whole = tokens_per_s_of_runs(confirmation.exported_runs).mean
+    return outcome.measurement.tokens_per_s.mean / whole - 1
+
+
+def _baseline(study: StudyView, confirmation: Confirmation) -> Mapping[str, Any] | None:
+    """Return the baseline and the exported config's ratio to it; None if no baseline fits."""
+    if confirmation.baseline is None:
+        return None
+    record = study.records[confirmation.baseline]
+    ratio = Interval(1.0, 1.0, 1.0) if confirmation.keeps_baseline else confirmation.ratio
+    assert ratio is not None
+    return {
+        "name": record.candidate.source,
+        "trial": record.number,
+        "ds_config": dict(record.candidate.ds_config),
+        "model_settings": dict(record.candidate.model_settings),
+        "tokens_per_s": _interval(tokens_per_s_of_runs(confirmation.baseline_runs)),
+        "ratio": ratio.mean,
+        "ratio_low": ratio.low,
+        "ratio_high": ratio.high,
+    }
+
+
+def _challenger(study: StudyView, confirmation: Confirmation) -> Mapping[str, Any] | None:
+    """Return the trial that did not beat the baseline, or None if one did or none was there."""
+    ratio = confirmation.ratio
+    if not confirmation.keeps_baseline or ratio is None:
+        return None
+    record = study.records[confirmation.winner]
+    return {
+        "trial": record.number,
+        "ds_config": dict(record.candidate.ds_config),
+        "model_settings": dict(record.candidate.model_settings),
+        "ratio": ratio.mean,
+        "ratio_low": ratio.low,
+        "ratio_high": ratio.high,
+    }
+
+
+def _memory(measurement: Measurement, *, ceiling_bytes: int) -> dict[str, Any]:
+    return {
+        "peak_bytes": measurement.peak_bytes,
+        "ceiling_bytes": ceiling_bytes,
+        "ranks": [
+            {
+                "rank": rank.rank,
+                "peak_bytes": rank.peak_bytes,
+                "host_bytes": rank.host_bytes,
+                "phases": {
+                    memory.phase.value: {
+                        "used_bytes": memory.used_bytes,
+                        "allocated_bytes": memory.allocated_bytes,
+                        "reserved_bytes": memory.reserved_bytes,
+                    }
+                    for memory in rank.memory
+                },
+            }
+            for rank in measurement.ranks
+        ],
+    }
+
+
+def _interval(interval: Interval) -> dict[str, float | None]:
+    # JSON has no infinity: one run alone has no upper end.
+    high = interval.high if interval.high != float("inf") else None
+    return {"value": interval.mean, "low": interval.low, "high": high}

@@ -1,0 +1,101 @@
+"""`trials.csv`: raw step times and peaks, a row per trial and rank, confirmation runs included."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from autotune.outcome import Outcome
+from autotune.search.candidate import TrialRecord
+from autotune.study import StudyView
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = (
+    "label",
+    "trial",
+    "source",
+    "evaluator",
+    "status",
+    "tokens_per_s",
+    "tokens_per_step",
+    "accumulation",
+    "timed_accumulation",
+    "rank",
+    "inner_s",
+    "boundary_s",
+    "losses",
+    "peak_bytes",
+    "host_bytes",
+    "duration_s",
+    "phase",
+    "needed_bytes",
+    "reason",
+)
+
+
+def trials_table(study: StudyView) -> "pd.DataFrame":
+    """Return one row per trial and rank; a trial without a measurement has one row.
+
+    `inner_s`, `boundary_s` (seconds) and `losses` hold a number per optimizer step, separated by
+    blanks; the first step is in `losses` only. Searched keys follow under their dotted names.
+    """
+    import pandas as pd
+
+    rows = [row for label, record, outcome in _runs(study) for row in _rows(label, record, outcome)]
+    keys = [parameter.key for parameter in study.setup.space.parameters]
+    return pd.DataFrame(rows, columns=[*COLUMNS, *keys])
+
+
+def _runs(study: StudyView) -> Iterator[tuple[str, TrialRecord, Outcome]]:
+    for record in study.records:
+        if record.outcome is not None:
+            yield f"trial-{record.number:04d}", record, record.outcome
+    for confirmation in study.confirmations:
+        for role, number, runs in (
+            ("winner", confirmation.winner, confirmation.winner_runs),
+            ("baseline", confirmation.baseline, confirmation.baseline_runs),
+        ):
+            if number is None or (role == "baseline" and number == confirmation.winner):
+                continue
+            for index, run in enumerate(runs):
+                yield f"confirm-{number:04d}-{role}-{index}", study.records[number], run
+
+
+def _rows(label: str, record: TrialRecord, outcome: Outcome) -> Iterator[dict[str, Any]]:
+    failure, measurement = outcome.failure, outcome.measurement
+    common: dict[str, Any] = {
+        "label": label,
+        "trial": record.number,
+        "source": record.candidate.source,
+        "evaluator": outcome.evaluator,
+        "status": outcome.status.value,
+        "duration_s": outcome.duration_s,
+        **record.candidate.values,
+    }
+    if failure is not None:
+        common |= {
+            "phase": failure.phase,
+            "needed_bytes": failure.needed_bytes,
+            "reason": failure.reason,
+            "rank": failure.rank,
+        }
+    if measurement is None:
+        yield common
+        return
+    for rank in measurement.ranks:
+        yield common | {
+            "tokens_per_s": measurement.tokens_per_s.mean,
+            "tokens_per_step": measurement.tokens_per_step,
+            "accumulation": measurement.accumulation,
+            "timed_accumulation": measurement.timed_accumulation,
+            "rank": rank.rank,
+            "inner_s": _numbers(rank.inner_s),
+            "boundary_s": _numbers(rank.boundary_s),
+            "losses": _numbers(rank.losses),
+            "peak_bytes": rank.peak_bytes,
+            "host_bytes": rank.host_bytes,
+        }
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return " ".join(repr(value) for value in values)

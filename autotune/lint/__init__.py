@@ -1,0 +1,1 @@
+"""What is wrong with a ds_config, and what DeepSpeed knows."""

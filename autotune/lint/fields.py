@@ -1,0 +1,228 @@
+"""Every ds_config field that DeepSpeed knows, without importing DeepSpeed.
+
+The table is a JSON file per DeepSpeed version, written by `autotune.lint.make_fields` from the
+installed source.
+"""
+
+import difflib
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata, resources
+from types import MappingProxyType
+from typing import Any
+
+_PREFIX = "fields_deepspeed_"
+_SECTION_ALIASES = {"bfloat16": "bf16"}
+"""`runtime/precision_config.py: get_bfloat16_config` falls back to the old name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One field of a ds_config, or one of its sections."""
+
+    key: str
+    """The dotted name that DeepSpeed documents."""
+    type: str
+    """bool, int, float, str, list, dict, section, or any."""
+    default: Any = None
+    """What DeepSpeed takes when the field is missing; None where it works that out itself."""
+    choices: tuple[Any, ...] = ()
+    """The only values allowed; empty where any value of the type is."""
+    any_case: bool = False
+    """Whether the choices may be written in any case."""
+    minimum: float | None = None
+    above: float | None = None
+    """The value must be greater than this."""
+    maximum: float | None = None
+    below: float | None = None
+    """The value must be less than this."""
+    optional: bool = False
+    """Whether null is allowed."""
+    aliases: tuple[str, ...] = ()
+    """Other dotted names that DeepSpeed accepts."""
+    deprecated: bool = False
+    successor: str | None = None
+    """What to write instead of a deprecated field."""
+    open: bool = False
+    """Whether any key may stand below it, as in `optimizer.params`."""
+    removed: str | None = None
+    """DeepSpeed's message when it refuses a field that it used to have."""
+
+    def limit_fault(self, value: Any) -> str | None:
+        """Return the limit that a value breaks; None if it is within them, whatever its type.
+
+        Example:
+            >>> Field(key="bucket", type="int", minimum=0).limit_fault(-1)
+            'must be at least 0'
+        """
+        if value is None and self.default is None:
+            return None
+        if self.choices:
+            allowed = value.upper() if self.any_case and isinstance(value, str) else value
+            if allowed not in self.choices:
+                return f"must be one of {', '.join(map(str, self.choices))}"
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        if self.minimum is not None and value < self.minimum:
+            return f"must be at least {self.minimum}"
+        if self.above is not None and value <= self.above:
+            return f"must be more than {self.above}"
+        if self.maximum is not None and value > self.maximum:
+            return f"must be at most {self.maximum}"
+        if self.below is not None and value >= self.below:
+            return f"must be less than {self.below}"
+        return None
+
+
+@cache
+def known_fields() -> Mapping[str, Field]:
+    """Return the fields by documented dotted name, for the installed DeepSpeed or the nearest."""
+    table = json.loads(resources.files(__package__).joinpath(_table_name()).read_text("utf-8"))
+    fields = {
+        key: Field(
+            key=key,
+            **record
+            | {name: tuple(record[name]) for name in ("choices", "aliases") if name in record},
+        )
+        for key, record in table["fields"].items()
+    }
+    return MappingProxyType(fields)
+
+
+@cache
+def documented_key(key: str) -> str:
+    """Return the name that DeepSpeed documents for a dotted key; an unknown key stays as it is.
+
+    Example:
+        >>> documented_key("zero_optimization.prefetch_bucket_size")
+        'zero_optimization.stage3_prefetch_bucket_size'
+        >>> documented_key("bfloat16.enabled")
+        'bf16.enabled'
+    """
+    section, dot, rest = key.partition(".")
+    key = _SECTION_ALIASES.get(section, section) + dot + rest
+    aliases = _aliases()
+    parts = key.split(".")
+    for length in range(len(parts), 0, -1):
+        head = ".".join(parts[:length])
+        if head in aliases:
+            return ".".join([aliases[head], *parts[length:]])
+    return key
+
+
+def field_of(key: str) -> Field | None:
+    """Return the field of a dotted key, by any of its names; None if DeepSpeed has none.
+
+    A key below an open section, such as `optimizer.params.lr`, is known and of type `any`.
+    """
+    key = documented_key(key)
+    fields = known_fields()
+    if key in fields:
+        return fields[key]
+    parts = key.split(".")
+    for length in range(len(parts) - 1, 0, -1):
+        above = fields.get(".".join(parts[:length]))
+        if above is not None:
+            return Field(key=key, type="any") if above.open else None
+    return None
+
+
+def default_of(key: str) -> Any:
+    """Return DeepSpeed's default of a field.
+
+    Raises:
+        KeyError: DeepSpeed has no such field.
+
+    Example:
+        >>> default_of("zero_optimization.reduce_bucket_size")
+        500000000
+    """
+    field = field_of(key)
+    if field is None:
+        raise KeyError(key)
+    return field.default
+
+
+def nearest(key: str, *, limit: int = 3) -> tuple[str, ...]:
+    """Return the known fields whose names are most like an unknown key, best first.
+
+    Example:
+        >>> nearest("zero_optimization.reduce_bucket_sise", limit=1)
+        ('zero_optimization.reduce_bucket_size',)
+        >>> nearest("overlap_com", limit=1)
+        ('zero_optimization.overlap_comm',)
+    """
+    names = _settable_names()
+    leaf = key.rsplit(".", 1)[-1]
+    leaves: dict[str, list[str]] = {}
+    for name in names:
+        leaves.setdefault(name.rsplit(".", 1)[-1], []).append(name)
+    # The right name in the wrong section is the commonest slip, so last parts are compared first.
+    by_leaf = [
+        name
+        for match in difflib.get_close_matches(leaf, leaves, n=limit, cutoff=0.8)
+        for name in sorted(leaves[match], key=lambda n: -_likeness(key, n))
+    ]
+    by_name = difflib.get_close_matches(key, names, n=limit, cutoff=0.7)
+    found = sorted(dict.fromkeys(by_name + by_leaf), key=lambda n: -_likeness(key, n))
+    return tuple(dict.fromkeys(documented_key(name) for name in found))[:limit]
+
+
+def _likeness(left: str, right: str) -> float:
+    return difflib.SequenceMatcher(None, left, right).ratio()
+
+
+@cache
+def _settable_names() -> tuple[str, ...]:
+    return tuple(
+        name
+        for field in known_fields().values()
+        if field.type != "section" and not field.removed and not field.deprecated
+        for name in (field.key, *field.aliases)
+    )
+
+
+@cache
+def _aliases() -> Mapping[str, str]:
+    return {alias: field.key for field in known_fields().values() for alias in field.aliases}
+
+
+def _table_name() -> str:
+    """Return the table of the installed DeepSpeed, else of the version nearest to it."""
+    names = [
+        file.name
+        for file in resources.files(__package__).iterdir()
+        if file.name.startswith(_PREFIX)
+    ]
+    versions = {_version(name.removeprefix(_PREFIX).removesuffix(".json")): name for name in names}
+    try:
+        installed = _version(metadata.version("deepspeed"))
+    except metadata.PackageNotFoundError:
+        return versions[max(versions)]
+    # The newest table that is not newer than DeepSpeed; failing that the oldest there is.
+    not_newer = [version for version in versions if version <= installed]
+    return versions[max(not_newer) if not_newer else min(versions)]
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """Return the numbers of a version, without what follows them.
+
+    Example:
+        >>> _version("0.19.8+unknown")
+        (0, 19, 8)
+    """
+    return tuple(int(part) for part in text.split("+")[0].split(".")[:3] if part.isdigit())
+
+
+def main() -> None:
+    """Print every field that a config may have: name, type and default."""
+    for key, field in known_fields().items():
+        if field.type != "section" and not field.removed and not field.deprecated:
+            sys.stdout.write(f"{key}  {field.type}  {json.dumps(field.default)}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Ray: slots, placement, supervision. The only package that imports Ray."""

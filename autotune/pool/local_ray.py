@@ -1,0 +1,85 @@
+"""Starting or joining a Ray cluster, and making sure that a started one ends with the driver."""
+
+import contextlib
+import logging
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+
+import ray
+
+from autotune.errors import HardwareError
+from autotune.pool.watcher import MARK_VARIABLE
+
+
+@contextlib.contextmanager
+def ray_cluster(address: str | None, *, num_cpus: int) -> Iterator[None]:
+    """Join the cluster at `address`, or run a local one for as long as the context lasts.
+
+    Args:
+        address: as `ray.init` takes it; None starts a cluster on this machine.
+        num_cpus: CPUs that a started cluster offers.
+
+    Raises:
+        HardwareError: no cluster answers at `address`.
+    """
+    # Ray would ask a server of its makers; a tuner has no reason to.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if address is not None:
+        with _joined(address):
+            yield
+        return
+    with _watched():
+        ray.init(
+            num_cpus=num_cpus,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextlib.contextmanager
+def _joined(address: str) -> Iterator[None]:
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise HardwareError(
+            f"--ray-address {address}: no Ray cluster answers ({_first_line(error)}); "
+            "start one with `ray start --head`, or leave the option out to use this machine"
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextlib.contextmanager
+def _watched() -> Iterator[None]:
+    """Mark this process's descendants, and have a watcher end those that outlive it."""
+    mark = uuid.uuid4().hex
+    watcher = subprocess.Popen(
+        [sys.executable, "-m", "autotune.pool.watcher", mark],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    os.environ[MARK_VARIABLE] = mark
+    try:
+        yield
+    finally:
+        del os.environ[MARK_VARIABLE]
+        assert watcher.stdin is not None
+        watcher.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            watcher.wait(timeout=15)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,186 @@
+"""The pool: where trials run, from Ray cluster to slot groups."""
+
+import contextlib
+import threading
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import ray
+
+from autotune.errors import HardwareError
+from autotune.pool import machine
+from autotune.pool.local_ray import ray_cluster
+from autotune.pool.placement import SlotGroup, num_devices, open_group, reserve_groups
+from autotune.pool.supervise import OnMark, run_ranks
+from autotune.pool.tenancy import Tenancy
+from autotune.trial.report import RankReport
+from autotune.trial.spec import TrialSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolRequest:
+    """What a study needs of a pool."""
+
+    world_size: int
+    """Devices of one trial."""
+    device_kind: str
+    """cuda or cpu."""
+    model_type: str
+    """Hugging Face's; its modelling code is preloaded."""
+    ray_address: str | None = None
+    """Of a running cluster; None starts one on this machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolRun:
+    """One trial's reports and circumstances."""
+
+    reports: tuple[RankReport, ...]
+    neighbours: tuple[int, ...]
+    """Numbers of the trials that ran on the same nodes at the same time."""
+
+
+class Pool:
+    """Slot groups of N devices; each runs one trial at a time. A context manager.
+
+    Raises:
+        HardwareError: too few devices for one trial.
+        DispatchError: Ray or a slot does not start.
+    """
+
+    def __init__(self, request: PoolRequest) -> None:
+        self.request = request
+        self._cancelled = threading.Event()
+        self._stack = contextlib.ExitStack()
+        try:
+            self._open()
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def _open(self) -> None:
+        request = self.request
+        if request.ray_address is None:
+            # Before Ray starts: a wrong --gpus should not take ten seconds.
+            _require_devices(request, _devices_here(request.device_kind), where="this machine")
+        num_cpus = max(machine.num_cpus(), len(machine.cuda_device_names()))
+        self._stack.enter_context(ray_cluster(request.ray_address, num_cpus=num_cpus))
+        available = num_devices(request.device_kind)
+        _require_devices(request, available, where=request.ray_address or "this machine")
+        placed = reserve_groups(
+            request.world_size,
+            num_groups=available // request.world_size,
+            device_kind=request.device_kind,
+        )
+        for group in placed:
+            self._stack.callback(_remove, group)
+        self.groups: tuple[SlotGroup, ...] = tuple(
+            open_group(group, device_kind=request.device_kind, model_type=request.model_type)
+            for group in placed
+        )
+        self._tenancy = Tenancy([frozenset(group.nodes) for group in self.groups])
+
+    @property
+    def num_groups(self) -> int:
+        """How many trials may run at once."""
+        return len(self.groups)
+
+    @property
+    def device_bytes(self) -> int:
+        """The smallest device's memory; a CPU slot's is its share of the host's."""
+        if self.request.device_kind == "cpu":
+            return self._smallest_share("host_memory_bytes")
+        return min(int(facts["device_bytes"]) for group in self.groups for facts in group.facts)
+
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        """Host and device of every slot."""
+        return tuple(
+            f"{facts['host']} {facts['device']}" for group in self.groups for facts in group.facts
+        )
+
+    @property
+    def threads_per_slot(self) -> int:
+        """CPU threads that each slot may use, so that all slots of a node share its CPUs."""
+        return max(1, self._smallest_share("num_cpus"))
+
+    def _smallest_share(self, fact: str) -> int:
+        """Return a fact of the nodes divided by the slots on each, the smallest."""
+        nodes = [node for group in self.groups for node in group.nodes]
+        return min(
+            int(facts[fact]) // nodes.count(node)
+            for group in self.groups
+            for node, facts in zip(group.nodes, group.facts, strict=True)
+        )
+
+    def run(self, spec: TrialSpec, *, number: int, alone: bool, on_mark: OnMark) -> PoolRun:
+        """Run one trial; blocks, and may be called from several threads.
+
+        Args:
+            spec: the trial.
+            number: what its neighbours list it as.
+            alone: no other trial on the same nodes meanwhile.
+            on_mark: told of the ranks' progress, from this thread.
+
+        Raises:
+            DispatchError: a slot is gone.
+        """
+        tenant = self._tenancy.acquire(number, alone=alone)
+        try:
+            reports = run_ranks(
+                self.groups[tenant.group], spec, on_mark=on_mark, cancelled=self._cancelled
+            )
+        finally:
+            self._tenancy.release(tenant)
+        return PoolRun(reports=tuple(reports), neighbours=tuple(sorted(tenant.neighbours)))
+
+    def cancel(self) -> None:
+        """End every running trial within about a second."""
+        self._cancelled.set()
+
+    def close(self) -> None:
+        """End everything that this pool started."""
+        self.cancel()
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _remove(group: object) -> None:
+    # Removing the placement group ends its actors; on a closed connection there is nothing to do.
+    if ray.is_initialized():
+        ray.util.remove_placement_group(group)
+
+
+def _devices_here(device_kind: str) -> int:
+    if device_kind == "cpu":
+        return machine.num_cpus()
+    return len(machine.cuda_device_names())
+
+
+def _require_devices(request: PoolRequest, available: int, *, where: str) -> None:
+    if available >= request.world_size:
+        return
+    kind = "CPU slots" if request.device_kind == "cpu" else "CUDA devices"
+    choices = [f"--gpus {available}"] if available else []
+    if request.device_kind == "cuda" and request.ray_address is None:
+        cpus = machine.num_cpus()
+        choices.append(
+            f"--device cpu with --gpus {min(cpus, request.world_size)} or less, to try the tool "
+            "on CPU ranks"
+        )
+    choices.append("--ray-address of a cluster that has them")
+    raise HardwareError(
+        f"--gpus {request.world_size}: {where} has {available} {kind}; one trial needs one for "
+        f"each rank; choices: {'; '.join(choices)}"
+    )

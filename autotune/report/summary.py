@@ -1,0 +1,159 @@
+"""The table at the end of `autotune run`, and the same as one JSON object."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from autotune.ceiling import format_gib
+from autotune.export.record import composition_error
+from autotune.search.candidate import TrialRecord
+from autotune.search.confirm import Confirmation
+from autotune.step_times import Interval
+from autotune.study import StudyView, tokens_per_s_of_runs
+
+_HUGGING_FACE = {
+    "activation_checkpointing": {
+        True: "model.gradient_checkpointing_enable(), or --gradient_checkpointing",
+        False: "no activation checkpointing (Hugging Face's default)",
+    }
+}
+
+
+def summarize(study: StudyView, folder: Path, record: Mapping[str, Any] | None) -> None:
+    """Print what came of a study."""
+    console = Console(highlight=False)
+    setup = study.setup
+    workload = setup.workload
+    console.print(
+        f"study {study.name}: {workload.model.name}, {workload.world_size} {setup.device_kind} "
+        f"ranks, global batch {workload.global_batch_size} x {workload.seq_len} tokens, "
+        f"{workload.precision}, ceiling {format_gib(setup.ceiling_bytes)} a rank"
+    )
+    counts = ", ".join(f"{count} {status}" for status, count in sorted(study.counts.items()))
+    console.print(f"{len(study.records)} trials: {counts}")
+    confirmation = study.confirmation
+    if record is None or confirmation is None:
+        _print_nothing_fits(console, study)
+        return
+    console.print(_table(study, confirmation))
+    _print_verdict(console, study, confirmation)
+    console.print(f"[bold]{folder / 'ds_config.json'}[/bold]  ({folder / 'record.json'})")
+    _print_model_settings(console, record["model_settings"])
+
+
+def result_json(study: StudyView, folder: Path, record: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what came of a study as JSON values."""
+    return {
+        "study": study.name,
+        "folder": str(folder),
+        "num_trials": len(study.records),
+        "by_status": dict(study.counts),
+        "record": record,
+    }
+
+
+def _table(study: StudyView, confirmation: Confirmation) -> Table:
+    evaluator = study.setup.evaluator
+    table = Table(title=f"whole optimizer steps, {evaluator}, {_rounds(confirmation)}")
+    for column in ("", "trial", "tokens/s", "95 % interval", "peak memory", "config"):
+        table.add_column(column, justify="right" if column in ("tokens/s", "trial") else "left")
+    if confirmation.baseline is not None and confirmation.baseline_holds:
+        baseline = study.records[confirmation.baseline]
+        table.add_row("baseline", *_cells(baseline, confirmation.baseline_runs))
+    if confirmation.failure is None and confirmation.winner != confirmation.baseline:
+        winner = study.records[confirmation.winner]
+        table.add_row("winner", *_cells(winner, confirmation.winner_runs))
+    if (ratio := confirmation.ratio) is not None:
+        table.add_row(
+            "ratio", "", f"{ratio.mean:.3f}", f"{ratio.low:.3f} to {ratio.high:.3f}", "", ""
+        )
+    return table
+
+
+def _cells(record: TrialRecord, runs: tuple[Any, ...]) -> tuple[str, str, str, str, str]:
+    interval = tokens_per_s_of_runs(runs)
+    peak = max(run.measured.peak_bytes for run in runs)
+    return (
+        str(record.number),
+        f"{interval.mean:,.0f}",
+        _range(interval),
+        format_gib(peak),
+        describe(record),
+    )
+
+
+def describe(record: TrialRecord) -> str:
+    """Return a config in a few words: stage, offload, micro batch, checkpointing."""
+    config = record.candidate.ds_config
+    zero = config.get("zero_optimization", {})
+    words = [
+        f"stage {zero.get('stage', 0)}",
+        f"micro batch {config['train_micro_batch_size_per_gpu']}",
+    ]
+    for section in ("offload_optimizer", "offload_param"):
+        device = (zero.get(section) or {}).get("device", "none")
+        if device != "none":
+            words.append(f"{section} {device}")
+    if record.candidate.model_settings.get("activation_checkpointing"):
+        words.append("activation checkpointing")
+    name = f"{record.candidate.source}: " if record.candidate.is_baseline else ""
+    return name + ", ".join(words)
+
+
+def _rounds(confirmation: Confirmation) -> str:
+    rounds = max(len(confirmation.winner_runs), len(confirmation.baseline_runs))
+    return f"{rounds} interleaved runs each" if confirmation.ratio else f"{rounds} runs"
+
+
+def _range(interval: Interval) -> str:
+    return f"{interval.low:,.0f} to {interval.high:,.0f}"
+
+
+def _print_verdict(console: Console, study: StudyView, confirmation: Confirmation) -> None:
+    exported = study.exported
+    assert exported is not None
+    for failed in study.confirmations:
+        if failed.failure is not None:
+            console.print(f"trial {failed.winner} failed its confirmation: {failed.failure}")
+    if confirmation.keeps_baseline:
+        console.print(
+            f"[bold]keep yours[/bold]: nothing beats {exported.candidate.source} beyond the spread"
+        )
+    elif confirmation.baseline is None:
+        console.print("no baseline fits under the ceiling, so there is nothing to compare with")
+    else:
+        ratio = confirmation.ratio
+        assert ratio is not None
+        console.print(f"[bold]{ratio.mean - 1:+.1%}[/bold] over the best baseline")
+    error = composition_error(exported, confirmation)
+    if error is not None:
+        console.print(
+            f"its tokens/s in the search, composed from short steps, was {error:+.1%} off"
+        )
+
+
+def _print_model_settings(console: Console, settings: Mapping[str, Any]) -> None:
+    """Say what the trial set in the model: a ds_config has no key for it."""
+    console.print("set in your script, ds_config has no key for it:")
+    for name, value in settings.items():
+        how = _HUGGING_FACE.get(name, {}).get(value, "")
+        console.print(f"  {name}: {value}" + (f"  ({how})" if how else ""), markup=False)
+
+
+def _print_nothing_fits(console: Console, study: StudyView) -> None:
+    if study.counts.get("complete"):
+        console.print("nothing was confirmed yet; go on with --resume")
+        return
+    console.print(
+        "nothing fits: no trial ran to its end under the ceiling. Give more --gpus, a higher "
+        "--memory-ceiling, a shorter --seq-len, or more --trials"
+    )
+    for record in study.records:
+        if record.outcome is not None and record.outcome.failure is not None:
+            console.print(
+                f"  {record.number}: {record.outcome.status}: {record.outcome.failure.reason}",
+                markup=False,
+            )

@@ -1,0 +1,1 @@
+"""The search: first trials, proposals, confirmation. Optuna is imported in `sampler` only."""

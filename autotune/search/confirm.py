@@ -1,0 +1,185 @@
+"""The last word: the winner against the best baseline, interleaved, with whole optimizer steps."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from autotune.evaluate import Evaluator, TrialRequest
+from autotune.outcome import Outcome, Status
+from autotune.search.candidate import TrialRecord
+from autotune.search.progress import Progress
+from autotune.step_times import Interval, mean_interval
+
+LOSS_TOLERANCE = 2e-3
+"""Largest relative difference of mean losses, step by step, that counts as the same training."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmation:
+    """Repeated runs of two trials; `baseline` and its runs are empty if no baseline fits."""
+
+    winner: int
+    """Number of the trial that was fastest in the search."""
+    baseline: int | None
+    """Number of the fastest baseline."""
+    winner_runs: tuple[Outcome, ...]
+    baseline_runs: tuple[Outcome, ...]
+
+    @property
+    def failure(self) -> str | None:
+        """Why the winner cannot be exported, or None."""
+        for run in self.winner_runs:
+            if run.status is not Status.COMPLETE:
+                assert run.failure is not None
+                return f"{run.status}: {run.failure.reason}"
+        if (difference := self.loss_difference) is not None and difference > LOSS_TOLERANCE:
+            return (
+                f"{Status.DIVERGED}: its losses differ from the baseline's by up to "
+                f"{difference:.2%}, from the same weights and data"
+            )
+        return None
+
+    @property
+    def exported(self) -> int | None:
+        """Number of the trial to export; None if neither can be."""
+        if self.keeps_baseline:
+            return self.baseline
+        return self.winner if self.failure is None else None
+
+    @property
+    def exported_runs(self) -> tuple[Outcome, ...]:
+        """The runs of the exported trial."""
+        return self.winner_runs if self.exported == self.winner else self.baseline_runs
+
+    @property
+    def baseline_holds(self) -> bool:
+        """Whether every run of the baseline completed."""
+        return bool(self.baseline_runs) and all(
+            run.status is Status.COMPLETE for run in self.baseline_runs
+        )
+
+    @property
+    def loss_difference(self) -> float | None:
+        """Largest relative difference of the two trials' losses; None without a baseline."""
+        if not self.baseline_holds or self.winner == self.baseline:
+            return None
+        pairs = [
+            (ours, theirs)
+            for run, other in zip(self.winner_runs, self.baseline_runs, strict=False)
+            if run.status is Status.COMPLETE
+            for ours, theirs in zip(global_losses(run), global_losses(other), strict=False)
+        ]
+        return max((abs(a / b - 1) for a, b in pairs), default=None)
+
+    @property
+    def ratio(self) -> Interval | None:
+        """Winner's over baseline's tokens/s, round by round; None where one of them failed."""
+        if not self.baseline_holds or self.winner == self.baseline or self.failure is not None:
+            return None
+        return mean_interval(
+            [
+                ours.measured.tokens_per_s.mean / theirs.measured.tokens_per_s.mean
+                for ours, theirs in zip(self.winner_runs, self.baseline_runs, strict=True)
+            ]
+        )
+
+    @property
+    def keeps_baseline(self) -> bool:
+        """Whether the winner is not better than the baseline beyond the spread, or failed."""
+        if not self.baseline_holds:
+            return False
+        return self.ratio is None or self.ratio.low <= 1.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        return {
+            "winner": self.winner,
+            "baseline": self.baseline,
+            "winner_runs": [run.to_json() for run in self.winner_runs],
+            "baseline_runs": [run.to_json() for run in self.baseline_runs],
+        }
+
+    @classmethod
+    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
+        """Rebuild a confirmation from `to_json`."""
+        return cls(
+            winner=mapping["winner"],
+            baseline=mapping["baseline"],
+            winner_runs=tuple(map(Outcome.from_json, mapping["winner_runs"])),
+            baseline_runs=tuple(map(Outcome.from_json, mapping["baseline_runs"])),
+        )
+
+
+def is_complete(record: TrialRecord) -> bool:
+    """Whether a trial ran to its end and fits."""
+    return record.outcome is not None and record.outcome.status is Status.COMPLETE
+
+
+def tokens_per_s(record: TrialRecord) -> float:
+    """Return the tokens/s of a complete trial."""
+    assert record.outcome is not None
+    return record.outcome.measured.tokens_per_s.mean
+
+
+def best_of(records: Sequence[TrialRecord]) -> TrialRecord | None:
+    """Return the complete trial with the most tokens/s, or None."""
+    return max(filter(is_complete, records), key=tokens_per_s, default=None)
+
+
+def confirm(
+    evaluator: Evaluator,
+    winner: TrialRecord,
+    baseline: TrialRecord | None,
+    *,
+    num_rounds: int,
+    progress: Progress,
+) -> Confirmation:
+    """Run both `num_rounds` times, in turn, each round starting with the other one.
+
+    A winner that fails once is not run again.
+
+    Raises:
+        DispatchError: the pool failed.
+    """
+    pair = {"winner": winner}
+    if baseline is not None and baseline.number != winner.number:
+        pair["baseline"] = baseline
+    runs: dict[str, list[Outcome]] = {"winner": [], "baseline": []}
+    for round_number in range(num_rounds):
+        roles = list(pair) if round_number % 2 else list(reversed(pair))
+        for role in roles:
+            outcome = _run_once(evaluator, pair[role], f"{role}-{round_number}", progress)
+            runs[role].append(outcome)
+        if runs["winner"][-1].status is not Status.COMPLETE:
+            break
+    same = baseline is not None and baseline.number == winner.number
+    return Confirmation(
+        winner=winner.number,
+        baseline=baseline.number if baseline else None,
+        winner_runs=tuple(runs["winner"]),
+        baseline_runs=tuple(runs["winner"] if same else runs["baseline"]),
+    )
+
+
+def global_losses(run: Outcome) -> list[float]:
+    """Return the mean loss over all ranks, one per optimizer step that every rank has."""
+    per_rank = [rank.losses for rank in run.measured.ranks]
+    return [sum(losses) / len(losses) for losses in zip(*per_rank, strict=False)]
+
+
+def _run_once(evaluator: Evaluator, record: TrialRecord, role: str, progress: Progress) -> Outcome:
+    label = f"confirm-{record.number:04d}-{role}"
+    progress.launched(label, record.candidate)
+    outcome = evaluator.evaluate(
+        TrialRequest(
+            number=record.number,
+            label=label,
+            ds_config=record.candidate.ds_config,
+            model_settings=record.candidate.model_settings,
+            whole_steps=True,
+            same_weights=True,
+        ),
+        progress.marked,
+    )
+    progress.finished(label, record.candidate, outcome)
+    return outcome

@@ -1,0 +1,182 @@
+"""The search: ask, evaluate, tell, until the budget is spent."""
+
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+from autotune.errors import ConfigError
+from autotune.evaluate import Evaluator, TrialRequest
+from autotune.outcome import Outcome, Status
+from autotune.search.baselines import Baseline, first_trials
+from autotune.search.budget import Budget
+from autotune.search.candidate import Candidate, TrialRecord, candidate_of_proposal
+from autotune.search.progress import Progress
+from autotune.search.sampler import StoredStudy
+from autotune.space import SearchSpace
+from autotune.workload import Workload
+
+_MAX_ATTEMPTS = 200
+"""Points drawn in vain, one after the other, before the space counts as exhausted."""
+_GUESSED_TRIAL_S = 30.0
+"""Until one has ended."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Search:
+    """One run of a search over a stored study."""
+
+    study: StoredStudy
+    evaluator: Evaluator
+    space: SearchSpace
+    workload: Workload
+    base: Mapping[str, Any]
+    """The user's ds_config; empty when there is none."""
+    ceiling_bytes: int
+    seed: int
+    budget: Budget
+    progress: Progress
+    _queue: deque[Candidate] = field(default_factory=deque)
+    """To be tried before the sampler is asked."""
+    _baselines: tuple[Baseline, ...] = ()
+    _known: set[str] = field(default_factory=set)
+    """Identities of all candidates that run or ran."""
+    _durations_s: list[float] = field(default_factory=list)
+    _best_tokens_per_s: float | None = None
+
+    def run(self) -> None:
+        """Search until the budget is spent or the space is exhausted.
+
+        Finished trials of an earlier run are neither repeated nor lost.
+
+        Raises:
+            ConfigError: DeepSpeed refuses the user's base config.
+            DispatchError: the pool failed; what had finished is stored.
+            KeyboardInterrupt: after the running trials were ended and stored as interrupted.
+        """
+        self._baselines = first_trials(self.base, space=self.space, workload=self.workload)
+        self._take_up(self.study.records())
+        running: dict[Future[Outcome], tuple[int, Candidate]] = {}
+        with ThreadPoolExecutor(self.evaluator.capacity) as executor:
+            try:
+                while self._fill(executor, running):
+                    done, _ = wait(running, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        self._tell(future, *running[future])
+                        del running[future]
+            except BaseException:
+                # Ctrl-C, a failed pool, or a bug: none of them may lose a trial.
+                self.evaluator.cancel()
+                for number, _ in running.values():
+                    self.study.interrupt(number)
+                raise
+
+    def _take_up(self, records: tuple[TrialRecord, ...]) -> None:
+        """Go on where an earlier run stopped: ask interrupted trials again, queue what is due."""
+        world_size = self.workload.world_size
+        for record in records:
+            if record.outcome is None:
+                self.study.interrupt(record.number)
+        lost = [r.candidate for r in records if r.outcome is None or r.interrupted]
+        finished = [r for r in records if r.outcome is not None and not r.interrupted]
+        for record in finished:
+            assert record.outcome is not None
+            self._known.add(record.candidate.identity(world_size))
+            self._note(record.outcome)
+            self._queue_next_attempt(record.candidate, record.outcome)
+        self._queue.extend(lost)
+        begun = {record.candidate.source for record in records}
+        self._queue.extend(b.attempts[0] for b in self._baselines if b.name not in begun)
+
+    def _fill(
+        self,
+        executor: ThreadPoolExecutor,
+        running: dict[Future[Outcome], tuple[int, Candidate]],
+    ) -> bool:
+        """Launch as many trials as the pool has room for; return whether any runs."""
+        while len(running) < self.evaluator.capacity:
+            num_launched = len(self._durations_s) + len(running)
+            mean_s = fmean(self._durations_s) if self._durations_s else _GUESSED_TRIAL_S
+            self.progress.remaining(
+                num_launched=num_launched,
+                left_s=self.budget.left_s(num_launched, mean_s / self.evaluator.capacity),
+            )
+            if not self.budget.allows(num_launched):
+                break
+            candidate = self._next_candidate()
+            if candidate is None:
+                break
+            number = self.study.begin(candidate, self.space)
+            future = executor.submit(
+                self.evaluator.evaluate, self._request(number, candidate), self.progress.marked
+            )
+            running[future] = number, candidate
+            self.progress.launched(_label(number), candidate)
+        return bool(running)
+
+    def _next_candidate(self) -> Candidate | None:
+        """Return what to try next: not yet known, and in the queue before the sampler."""
+        world_size = self.workload.world_size
+        while self._queue:
+            candidate = self._queue.popleft()
+            if candidate.identity(world_size) not in self._known:
+                self._known.add(candidate.identity(world_size))
+                return candidate
+        for attempt in range(_MAX_ATTEMPTS):
+            values = self.study.suggest(self.space, seed=self.seed, attempt=attempt)
+            candidate = candidate_of_proposal(
+                self.space.canonical(values), self.space, base=self.base, workload=self.workload
+            )
+            identity = candidate.identity(world_size)
+            if identity not in self._known:
+                self._known.add(identity)
+                return candidate
+        return None
+
+    def _request(self, number: int, candidate: Candidate) -> TrialRequest:
+        return TrialRequest(
+            number=number,
+            label=_label(number),
+            ds_config=candidate.ds_config,
+            model_settings=candidate.model_settings,
+            # A baseline is compared with, so it is measured to the end.
+            best_tokens_per_s=None if candidate.is_baseline else self._best_tokens_per_s,
+        )
+
+    def _tell(self, future: Future[Outcome], number: int, candidate: Candidate) -> None:
+        outcome = future.result()
+        self.study.tell(number, outcome, ceiling_bytes=self.ceiling_bytes)
+        self.progress.finished(_label(number), candidate, outcome)
+        self._note(outcome)
+        if candidate.source == "base" and outcome.status is Status.INVALID:
+            assert outcome.failure is not None
+            raise ConfigError(
+                f"--base: DeepSpeed refuses it at initialize: {outcome.failure.reason}; mend the "
+                "config, or leave --base out"
+            )
+        self._queue_next_attempt(candidate, outcome, first=True)
+
+    def _note(self, outcome: Outcome) -> None:
+        self._durations_s.append(outcome.duration_s)
+        if outcome.status is Status.COMPLETE:
+            assert outcome.measurement is not None
+            tokens_per_s = outcome.measurement.tokens_per_s.mean
+            self._best_tokens_per_s = max(self._best_tokens_per_s or 0.0, tokens_per_s)
+
+    def _queue_next_attempt(
+        self, candidate: Candidate, outcome: Outcome, *, first: bool = False
+    ) -> None:
+        """Queue what a baseline tries next when this attempt does not fit."""
+        for baseline in self._baselines:
+            if candidate in baseline.attempts:
+                attempt = baseline.next_attempt(candidate, outcome)
+                if attempt is not None and first:
+                    self._queue.appendleft(attempt)
+                elif attempt is not None:
+                    self._queue.append(attempt)
+
+
+def _label(number: int) -> str:
+    return f"trial-{number:04d}"

@@ -1,0 +1,38 @@
+"""What a search tells while it runs."""
+
+from typing import Protocol
+
+from autotune.outcome import Outcome, Phase
+from autotune.search.candidate import Candidate
+
+
+class Progress(Protocol):
+    """Told of what happens; may be called from several threads."""
+
+    def launched(self, label: str, candidate: Candidate) -> None:
+        """A trial was launched."""
+
+    def marked(self, label: str, rank: int, phase: Phase, where: str) -> None:
+        """A rank got further."""
+
+    def finished(self, label: str, candidate: Candidate, outcome: Outcome) -> None:
+        """A trial has ended."""
+
+    def remaining(self, *, num_launched: int, left_s: float) -> None:
+        """How many trials were launched, and a guess of the seconds until the last one ends."""
+
+
+class Silent:
+    """Tells nobody."""
+
+    def launched(self, label: str, candidate: Candidate) -> None:
+        """Do nothing."""
+
+    def marked(self, label: str, rank: int, phase: Phase, where: str) -> None:
+        """Do nothing."""
+
+    def finished(self, label: str, candidate: Candidate, outcome: Outcome) -> None:
+        """Do nothing."""
+
+    def remaining(self, *, num_launched: int, left_s: float) -> None:
+        """Do nothing."""

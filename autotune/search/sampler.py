@@ -1,0 +1,259 @@
+"""Optuna, by ask and tell. The only module that imports it.
+
+Proposals are drawn from a copy of the study in memory that holds what the sampler should see.
+Only a proposal that is going to run becomes a trial of the stored study: duplicates leave no
+trace there, and its numbers run on without gaps.
+"""
+
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.trial import TrialState, create_trial
+
+from autotune.errors import StoreError
+from autotune.outcome import Failure, Outcome, Status
+from autotune.proposal import Scalar
+from autotune.search.candidate import Candidate, TrialRecord
+from autotune.search.constraint import constraints_of
+from autotune.space import Choices, IntRange, Parameter, SearchSpace
+
+_NUM_STARTUP_TRIALS = 10
+_STATES = {
+    Status.COMPLETE: TrialState.COMPLETE,
+    Status.TIMED_OUT: TrialState.FAIL,
+    Status.CRASHED: TrialState.FAIL,
+}
+"""All others are PRUNED: TPE learns from a pruned trial's constraint, and nothing from a failed."""
+
+_INTERRUPTED = "interrupted: the driver ended while this trial ran; it is asked again on --resume"
+
+
+class StoredStudy:
+    """A study in an Optuna storage, the only record of its trials.
+
+    Args:
+        name: the study's.
+        storage_url: any that Optuna takes.
+        create: make a new study, or open the one there is.
+
+    Raises:
+        StoreError: the storage cannot be opened, the study exists (`create`) or does not.
+    """
+
+    def __init__(self, name: str, storage_url: str, *, create: bool) -> None:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self.name = name
+        self.check(name, storage_url, exists=not create)
+        with _translated(f"--storage {_shown(storage_url)}"):
+            storage = optuna.storages.get_storage(storage_url)
+            if create:
+                self._study = optuna.create_study(
+                    study_name=name, storage=storage, direction="maximize"
+                )
+            else:
+                self._study = optuna.load_study(study_name=name, storage=storage)
+
+    @staticmethod
+    def check(name: str, storage_url: str, *, exists: bool) -> None:
+        """Make sure that a study exists, or that it does not.
+
+        Raises:
+            StoreError: it is not so, or the storage cannot be opened.
+        """
+        shown = _shown(storage_url)
+        with _translated(f"--storage {shown}"):
+            names = optuna.get_all_study_names(storage_url)
+        if exists and name not in names:
+            raise StoreError(f"--study {name}: no such study in {shown}")
+        if not exists and name in names:
+            raise StoreError(
+                f"--study {name}: exists in {shown}; go on with --resume, or choose another name"
+            )
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """What is stored with the study itself."""
+        return self._study.user_attrs
+
+    def set_attribute(self, name: str, value: Any) -> None:
+        """Store a JSON value with the study itself."""
+        self._study.set_user_attr(name, value)
+
+    def records(self) -> tuple[TrialRecord, ...]:
+        """Return every trial, in the order they were launched."""
+        return tuple(_record(trial) for trial in self._study.get_trials(deepcopy=False))
+
+    def suggest(self, space: SearchSpace, *, seed: int, attempt: int) -> dict[str, Scalar]:
+        """Return a new point of the space.
+
+        The same study, seed and attempt give the same point, after a resume too.
+
+        Args:
+            space: what may be drawn.
+            seed: the study's.
+            attempt: raise it when the point that came was no use.
+        """
+        trials = self._study.get_trials(deepcopy=False)
+        with warnings.catch_warnings():
+            # `multivariate` and `group` are marked experimental since Optuna 2.
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            sampler = optuna.samplers.TPESampler(
+                multivariate=True,
+                group=True,
+                constant_liar=True,
+                n_startup_trials=_NUM_STARTUP_TRIALS,
+                seed=(seed * 1_000_003 + len(trials) * 1_009 + attempt) % 2**32,
+            )
+        seen = optuna.create_study(direction="maximize", sampler=sampler)
+        seen.add_trials([trial for trial in trials if trial.state != TrialState.FAIL])
+        drawn = seen.ask()
+        values: dict[str, Scalar] = {}
+        for parameter in space.parameters:
+            if parameter.acts(values):
+                values[parameter.key] = _draw(drawn, parameter)
+        return values
+
+    def begin(self, candidate: Candidate, space: SearchSpace) -> int:
+        """Store a trial as running and return its number.
+
+        Its parameters are those values of the candidate that the space could have drawn.
+        """
+        distributions = {
+            parameter.key: _distribution(parameter)
+            for parameter in space.parameters
+            if parameter.key in candidate.values
+            and parameter.kind.holds(candidate.values[parameter.key])
+        }
+        self._study.add_trial(
+            create_trial(
+                state=TrialState.RUNNING,
+                params={key: candidate.values[key] for key in distributions},
+                distributions=distributions,
+                user_attrs={"source": candidate.source, "candidate": candidate.to_json()},
+            )
+        )
+        return self._study.get_trials(deepcopy=False)[-1].number
+
+    def tell(self, number: int, outcome: Outcome, *, ceiling_bytes: int) -> None:
+        """Store how a trial ended."""
+        trial = self._running(number)
+        for key, excess in constraints_of(outcome, ceiling_bytes=ceiling_bytes).items():
+            trial.set_constraint(key, excess)
+        self._write_old_constraints(trial._trial_id, outcome, ceiling_bytes)
+        for name, value in _attributes(outcome).items():
+            trial.set_user_attr(name, value)
+        state = _STATES.get(outcome.status, TrialState.PRUNED)
+        measurement = outcome.measurement
+        if measurement is not None and state is TrialState.PRUNED:
+            for step, step_s in enumerate(measurement.all_step_s):
+                trial.report(measurement.tokens_per_step / step_s, step)
+        value = None
+        if state is TrialState.COMPLETE:
+            assert measurement is not None
+            value = measurement.tokens_per_s.mean
+        self._study.tell(number, value, state=state)
+
+    def interrupt(self, number: int) -> None:
+        """Store that the driver ended while this trial ran."""
+        trial = self._running(number)
+        outcome = Outcome(
+            status=Status.CRASHED,
+            evaluator=str(self.attributes.get("evaluator", "")),
+            failure=Failure(reason=_INTERRUPTED),
+        )
+        for name, value in _attributes(outcome).items():
+            trial.set_user_attr(name, value)
+        trial.set_user_attr("interrupted", value=True)
+        self._study.tell(number, state=TrialState.FAIL)
+
+    def _running(self, number: int) -> optuna.Trial:
+        frozen = self._study.get_trials(deepcopy=False)[number]
+        return optuna.trial.Trial(self._study, frozen._trial_id)
+
+    def _write_old_constraints(self, trial_id: int, outcome: Outcome, ceiling_bytes: int) -> None:
+        # optuna-dashboard 0.21 reads the list attribute of Optuna 4, which Optuna 5 no longer
+        # writes; Optuna 5 offers no public way to set it.
+        excesses = list(constraints_of(outcome, ceiling_bytes=ceiling_bytes).values())
+        self._study._storage.set_trial_system_attr(trial_id, "constraints", excesses)
+
+
+def _shown(storage_url: str) -> str:
+    """Return a storage URL without its password."""
+    return re.sub(r"(://[^:/@]+):[^@]*@", r"\1:***@", storage_url)
+
+
+@contextmanager
+def _translated(where: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # SQLAlchemy and each of its drivers raise errors of their own
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise StoreError(f"{where}: cannot be opened: {reason}") from error
+
+
+def _record(trial: optuna.trial.FrozenTrial) -> TrialRecord:
+    outcome = trial.user_attrs.get("outcome")
+    return TrialRecord(
+        number=trial.number,
+        candidate=Candidate.from_json(trial.user_attrs["candidate"]),
+        outcome=Outcome.from_json(outcome) if outcome and trial.state.is_finished() else None,
+        interrupted=bool(trial.user_attrs.get("interrupted")),
+    )
+
+
+def _attributes(outcome: Outcome) -> dict[str, Any]:
+    """Return the user attributes: short ones for a reader, and the outcome whole.
+
+    optuna-dashboard cuts a structured attribute at 1,024 characters.
+    """
+    attributes: dict[str, Any] = {
+        "status": outcome.status.value,
+        "evaluator": outcome.evaluator,
+        "duration_s": round(outcome.duration_s, 3),
+    }
+    if outcome.measurement is not None:
+        interval = outcome.measurement.tokens_per_s
+        attributes |= {
+            "tokens_per_s_low": interval.low,
+            "tokens_per_s_high": interval.high if interval.high < float("inf") else None,
+            "peak_memory_gib": round(outcome.measurement.peak_bytes / 2**30, 3),
+        }
+    if outcome.failure is not None:
+        attributes |= {
+            "reason": outcome.failure.reason,
+            "rank": outcome.failure.rank,
+            "phase": outcome.failure.phase,
+            "log": outcome.failure.log,
+        }
+    return attributes | {"outcome": outcome.to_json()}
+
+
+def _draw(trial: optuna.Trial, parameter: Parameter) -> Scalar:
+    kind = parameter.kind
+    if isinstance(kind, Choices):
+        chosen = trial.suggest_categorical(parameter.key, kind.values)
+        assert chosen is not None
+        return chosen
+    if isinstance(kind, IntRange):
+        drawn = trial.suggest_int(parameter.key, kind.low, kind.high, step=kind.step, log=kind.log)
+        return parameter.snap(drawn)
+    return parameter.snap(trial.suggest_float(parameter.key, kind.low, kind.high, log=kind.log))
+
+
+def _distribution(parameter: Parameter) -> BaseDistribution:
+    kind = parameter.kind
+    if isinstance(kind, Choices):
+        return CategoricalDistribution(kind.values)
+    if isinstance(kind, IntRange):
+        return IntDistribution(kind.low, kind.high, log=kind.log, step=kind.step)
+    return FloatDistribution(kind.low, kind.high, log=kind.log)

@@ -1,0 +1,108 @@
+"""A study as its readers see it: what was asked, every trial, and what was confirmed."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from autotune.outcome import Outcome
+from autotune.search.candidate import TrialRecord
+from autotune.search.confirm import Confirmation, best_of
+from autotune.search.sampler import StoredStudy
+from autotune.space import SearchSpace
+from autotune.step_times import Interval, mean_interval
+from autotune.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudySetup:
+    """What a study was asked for; stored with it, and compared on `--resume`."""
+
+    workload: Workload
+    space: SearchSpace
+    base: Mapping[str, Any]
+    """The user's ds_config; empty when there was none."""
+    device_kind: str
+    ceiling_bytes: int
+    evaluator: str
+    seed: int
+    environment: Mapping[str, Any]
+    """Versions, hosts and devices."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        return {
+            "workload": self.workload.to_json(),
+            "space": self.space.to_json(),
+            "base": dict(self.base),
+            "device_kind": self.device_kind,
+            "ceiling_bytes": self.ceiling_bytes,
+            "evaluator": self.evaluator,
+            "seed": self.seed,
+            "environment": dict(self.environment),
+        }
+
+    @classmethod
+    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
+        """Rebuild a setup from `to_json`."""
+        return cls(
+            **{
+                **mapping,
+                "workload": Workload.from_json(mapping["workload"]),
+                "space": SearchSpace.from_json(mapping["space"]),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyView:
+    """A study read from its storage."""
+
+    name: str
+    setup: StudySetup
+    records: tuple[TrialRecord, ...]
+    confirmations: tuple[Confirmation, ...]
+    """In order; the last one decides, those before it failed."""
+
+    @classmethod
+    def of(cls, stored: StoredStudy) -> Self:
+        """Read a study."""
+        attributes = stored.attributes
+        return cls(
+            name=stored.name,
+            setup=StudySetup.from_json(attributes["setup"]),
+            records=stored.records(),
+            confirmations=tuple(
+                Confirmation.from_json(c) for c in attributes.get("confirmations", [])
+            ),
+        )
+
+    @property
+    def confirmation(self) -> Confirmation | None:
+        """The one that decides, or None if nothing was confirmed."""
+        if self.confirmations and self.confirmations[-1].exported is not None:
+            return self.confirmations[-1]
+        return None
+
+    @property
+    def exported(self) -> TrialRecord | None:
+        """The trial whose config is exported, or None."""
+        confirmation = self.confirmation
+        return None if confirmation is None else self.records[confirmation.exported or 0]
+
+    @property
+    def best_baseline(self) -> TrialRecord | None:
+        """The fastest complete baseline of the search."""
+        return best_of([r for r in self.records if r.candidate.is_baseline])
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Trials by status; `running` for those without an outcome."""
+        return Counter(
+            record.outcome.status.value if record.outcome else "running" for record in self.records
+        )
+
+
+def tokens_per_s_of_runs(runs: tuple[Outcome, ...]) -> Interval:
+    """Return tokens/s over repeated runs: their mean, and its interval."""
+    return mean_interval([run.measured.tokens_per_s.mean for run in runs])

@@ -1,0 +1,62 @@
+"""The kinds of device a rank runs on: how it is claimed, timed, and its memory read."""
+
+from typing import Any, Protocol
+
+from autotune.outcome import Phase, PhaseMemory
+from autotune.trial.spec import Place, TrialSpec
+
+
+class Device(Protocol):
+    """What a rank needs of its device. One instance per rank and trial."""
+
+    torch_device: str
+    """As torch spells it: `cpu`, `cuda:0`."""
+    backend: str
+    """Of torch.distributed: gloo or nccl."""
+
+    def enforce_ceiling(self) -> None:
+        """From here on, an allocation over the ceiling fails."""
+
+    def lift_ceiling(self) -> None:
+        """Undo `enforce_ceiling`: the trial has failed, its report may not."""
+
+    def stamp(self) -> Any:
+        """Return a point in the device's own time."""
+
+    def seconds_between(self, start: Any, end: Any) -> float:
+        """Return seconds between two stamps; call `wait` first."""
+
+    def wait(self) -> None:
+        """Return when the device has done all that it was given."""
+
+    def take_peak(self, phase: Phase) -> PhaseMemory:
+        """Return the most memory used since the last call, and start anew."""
+
+    def host_bytes(self) -> int:
+        """Return the peak resident host memory of this rank so far."""
+
+    def num_alloc_retries(self) -> int:
+        """Return how often the allocator has given back its cache so far."""
+
+    def bytes_short_of(self, error: BaseException) -> int | None:
+        """Return the bytes that the rank held plus those it asked for, if memory ran out.
+
+        None means that `error` is something else.
+        """
+
+
+def open_device(spec: TrialSpec, place: Place) -> Device:
+    """Return the device of this rank.
+
+    Raises:
+        ValueError: an unknown kind, which the caller should have refused.
+    """
+    if spec.device_kind == "cpu":
+        from autotune.trial.device.cpu import CpuDevice
+
+        return CpuDevice(ceiling_bytes=spec.ceiling_bytes, num_threads=spec.num_threads)
+    if spec.device_kind == "cuda":
+        from autotune.trial.device.cuda import CudaDevice
+
+        return CudaDevice(ceiling_bytes=spec.ceiling_bytes, local_rank=place.local_rank)
+    raise ValueError(f"device_kind={spec.device_kind!r}: must be cpu or cuda")

@@ -1,0 +1,85 @@
+"""A CPU rank as a device: its memory is what it adds to the parent it was forked from. Linux only.
+
+The kernel enforces the ceiling (`RLIMIT_DATA`), so that torch's allocator fails as it would on
+a full GPU. The limit counts what is reserved, the peak what was touched: a trial whose buffers do
+not fit is stopped even if it would never have filled them, as on a GPU.
+"""
+
+import re
+import resource
+import time
+from pathlib import Path
+
+import torch
+
+from autotune.outcome import Phase, PhaseMemory
+
+_STATUS = Path("/proc/self/status")
+_ASKED = re.compile(r"you tried to allocate (\d+) bytes")
+
+
+class CpuDevice:
+    """The process itself."""
+
+    torch_device = "cpu"
+    backend = "gloo"
+
+    def __init__(self, *, ceiling_bytes: int, num_threads: int) -> None:
+        torch.set_num_threads(num_threads)
+        self._ceiling_bytes = ceiling_bytes
+        self._data_at_fork = _status_bytes("VmData")
+        self._resident_at_fork = _status_bytes("VmRSS")
+        self._peak_host_bytes = 0
+
+    def enforce_ceiling(self) -> None:
+        limit = self._data_at_fork + self._ceiling_bytes
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.RLIM_INFINITY))
+
+    def lift_ceiling(self) -> None:
+        unlimited = resource.RLIM_INFINITY
+        resource.setrlimit(resource.RLIMIT_DATA, (unlimited, unlimited))
+
+    def stamp(self) -> float:
+        return time.perf_counter()
+
+    def seconds_between(self, start: float, end: float) -> float:
+        return end - start
+
+    def wait(self) -> None:
+        """CPU operations are done when they return."""
+
+    def take_peak(self, phase: Phase) -> PhaseMemory:
+        peak = _status_bytes("VmHWM")
+        self._peak_host_bytes = max(self._peak_host_bytes, peak)
+        # "5" resets VmHWM to what is resident now (proc_pid_clear_refs(5)).
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+        return PhaseMemory(phase=phase, used_bytes=max(peak - self._resident_at_fork, 0))
+
+    def host_bytes(self) -> int:
+        return max(self._peak_host_bytes, _status_bytes("VmHWM"))
+
+    def num_alloc_retries(self) -> int:
+        return 0
+
+    def bytes_short_of(self, error: BaseException) -> int | None:
+        text = str(error)
+        asked = _ASKED.search(text)
+        # torch raises plain RuntimeErrors here; only their text tells them from others.
+        out_of_memory = (
+            isinstance(error, MemoryError)
+            or (asked is not None and "DefaultCPUAllocator" in text)
+            or "std::bad_alloc" in text
+        )
+        if not out_of_memory:
+            return None
+        held = _status_bytes("VmData") - self._data_at_fork
+        needed = held + int(asked.group(1)) if asked else held
+        # Where the text does not say how much was asked for, it was more than there was.
+        return max(needed, self._ceiling_bytes + 1)
+
+
+def _status_bytes(field: str) -> int:
+    for line in _STATUS.read_text(encoding="ascii").splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"{_STATUS}: no {field}")

@@ -1,0 +1,113 @@
+"""The preloaded parent of a slot's ranks: imports once, forks per trial.
+
+Started by a slot as ``python -m autotune.trial.parent EVENTS_FD SLOT_PID MODEL_TYPE``. Reads one
+command a line on standard input: ``{"spec": ..., "place": ...}`` forks a rank, end of file ends
+it and its rank. Writes events to EVENTS_FD: ``ready``, ``forked``, ``exited``; its ranks write
+theirs to the same pipe.
+
+It never touches CUDA and never runs a tensor operation, so that its forks may do both.
+"""
+
+import os
+import selectors
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from autotune.trial import ending, wire
+from autotune.trial.preload import preload
+
+
+def main(events_fd: int, slot_pid: int, model_type: str) -> None:
+    """Preload, then fork on command until standard input ends."""
+    ending.die_with_parent(slot_pid, signal.SIGTERM)
+    # Ctrl-C in the driver's terminal reaches this process too; the driver decides what ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    preload(model_type)
+    _Forks(events_fd).serve()
+
+
+class _Forks:
+    """At most one living rank, and the loop that waits for commands and its end."""
+
+    def __init__(self, events_fd: int) -> None:
+        self._events_fd = events_fd
+        self._rank_pid = 0
+        self._pid_fd = -1
+        self._selector = selectors.DefaultSelector()
+
+    def serve(self) -> None:
+        signal.signal(signal.SIGTERM, self._end)
+        os.set_blocking(0, False)
+        self._selector.register(0, selectors.EVENT_READ)
+        commands = wire.LineReader()
+        wire.send(self._events_fd, "ready", pid=os.getpid(), threads=_num_threads())
+        while True:
+            for key, _ in self._selector.select():
+                if key.fd == self._pid_fd:
+                    self._reap()
+                    continue
+                chunk = os.read(0, 1 << 20)
+                if not chunk:
+                    self._end()
+                for command in commands.feed(chunk):
+                    self._fork(command)
+
+    def _fork(self, command: Mapping[str, Any]) -> None:
+        if _num_threads() != 1:
+            wire.send(self._events_fd, "unfit", threads=_num_threads())
+            return
+        parent_pid = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._become_rank(parent_pid, command)
+        self._rank_pid, self._pid_fd = pid, os.pidfd_open(pid)
+        self._selector.register(self._pid_fd, selectors.EVENT_READ)
+        wire.send(self._events_fd, "forked", pid=pid)
+
+    def _become_rank(self, parent_pid: int, command: Mapping[str, Any]) -> None:
+        """Never returns."""
+        # Imported here, not above: only a fork may import what could start a thread.
+        from autotune.trial.rank import run_rank
+
+        code = 1
+        try:
+            os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            ending.die_with_parent(parent_pid, signal.SIGKILL)
+            self._selector.close()
+            code = run_rank(command["spec"], command["place"], self._events_fd)
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            # No destructors: they would wait for peers that are gone.
+            os._exit(code)
+
+    def _reap(self) -> None:
+        _, status = os.waitpid(self._rank_pid, 0)
+        # The rank leads its own session: what it started and left behind ends with it.
+        ending.kill_group(self._rank_pid)
+        self._selector.unregister(self._pid_fd)
+        os.close(self._pid_fd)
+        wire.send(
+            self._events_fd,
+            "exited",
+            pid=self._rank_pid,
+            code=os.waitstatus_to_exitcode(status),
+        )
+        self._rank_pid, self._pid_fd = 0, -1
+
+    def _end(self, *_: object) -> None:
+        if self._rank_pid:
+            ending.kill_group(self._rank_pid)
+        os._exit(0)
+
+
+def _num_threads() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

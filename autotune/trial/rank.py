@@ -1,0 +1,126 @@
+"""One rank of one trial, from fork to report."""
+
+import faulthandler
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+import deepspeed
+import deepspeed.ops
+import torch.distributed as dist
+
+from autotune.outcome import Phase, rank_to_json
+from autotune.trial import wire
+from autotune.trial.device import Device, open_device
+from autotune.trial.failure import examine
+from autotune.trial.measure import run_steps
+from autotune.trial.model import build_model
+from autotune.trial.peers import Peers, open_store
+from autotune.trial.spec import Place, TrialSpec
+
+
+def run_rank(spec_json: Mapping[str, Any], place_json: Mapping[str, Any], events_fd: int) -> int:
+    """Run one rank and send its report; return the exit code, 0 after a measurement.
+
+    Events sent: `mark` (phase, where), `store` (port), and either `measured` or `failed`.
+    """
+    spec, place = TrialSpec.from_json(spec_json), Place(**place_json)
+    _own_log(place.log_path)
+    os.set_inheritable(events_fd, False)  # noqa: FBT003  the function takes no name
+    os.environ.update(place.environment())
+    return _Rank(spec, place, events_fd).run()
+
+
+def _own_log(path: str) -> None:
+    """Send everything that is printed, by C++ too, to the rank's log."""
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    for fd in (1, 2):
+        os.dup2(log, fd)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    # The slot asks for the stacks before it ends a rank that hangs.
+    faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
+
+
+class _Rank:
+    def __init__(self, spec: TrialSpec, place: Place, events_fd: int) -> None:
+        self._spec = spec
+        self._place = place
+        self._events_fd = events_fd
+        self._phase = Phase.BUILD
+        self._device: Device | None = None
+
+    def run(self) -> int:
+        try:
+            self._mark(Phase.BUILD, "device")
+            self._device = open_device(self._spec, self._place)
+            self._train(self._device)
+        except BaseException as error:  # noqa: BLE001  whatever it is, it is this trial's outcome
+            self._report(error)
+            return 1
+        return 0
+
+    def _train(self, device: Device) -> None:
+        spec, place = self._spec, self._place
+        self._join(device)
+        device.enforce_ceiling()
+        self._mark(Phase.BUILD, "model")
+        model = build_model(spec, device.torch_device)
+        build_peak = device.take_peak(Phase.BUILD)
+        self._mark(Phase.INIT, "initialize")
+        engine, *_ = deepspeed.initialize(model=model, config=dict(spec.ds_config))
+        init_peak = device.take_peak(Phase.INIT)
+        measurement, stop = run_steps(
+            engine,
+            spec,
+            place,
+            device=device,
+            peers=Peers(place.world_size),
+            mark=self._mark,
+            memory=(build_peak, init_peak),
+        )
+        wire.send(
+            self._events_fd, "measured", measurement=rank_to_json(measurement), stop=stop.value
+        )
+
+    def _join(self, device: Device) -> None:
+        """Open the rendezvous and the process group."""
+        # DeepSpeed would compile its shared-memory collectives for a minute and leave 66 MiB a
+        # rank in /dev/shm after every trial; training never calls them.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        self._mark(Phase.BUILD, "rendezvous")
+        store = open_store(self._place, timeout_s=self._spec.silence_s[Phase.BUILD])
+        if self._place.rank == 0:
+            os.environ["MASTER_PORT"] = str(store.port)
+            wire.send(self._events_fd, "store", port=store.port)
+        dist.init_process_group(
+            device.backend, store=store, rank=self._place.rank, world_size=self._place.world_size
+        )
+        deepspeed.init_distributed(device.backend)
+
+    def _mark(self, phase: Phase, where: str) -> None:
+        self._phase = phase
+        wire.send(self._events_fd, "mark", phase=phase.value, where=where, at=time.time())
+
+    def _report(self, error: BaseException) -> None:
+        kind, needed_bytes = examine(error, self._phase, self._device)
+        if self._device:
+            self._device.lift_ceiling()  # a report needs memory too
+        traceback.print_exc()
+        wire.send(
+            self._events_fd,
+            "failed",
+            failure=kind.value,
+            phase=self._phase.value,
+            message=f"{type(error).__name__}: {_one_line(error)}",
+            needed_bytes=needed_bytes,
+            at=time.time(),
+        )
+
+
+def _one_line(error: BaseException) -> str:
+    """Return the message in one line; pydantic and gloo write several, gloo very long ones."""
+    return " ".join(str(error).split())[:400] or "no message"

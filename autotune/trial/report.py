@@ -1,0 +1,51 @@
+"""What a slot tells of a rank when its trial is over."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.outcome import Phase, RankMeasurement, rank_from_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankFailure:
+    """Why one rank has no measurement."""
+
+    kind: str
+    """A `autotune.trial.failure.FailureKind`."""
+    phase: Phase
+    message: str
+    at: float
+    """Seconds since the epoch, on the rank's node."""
+    progress: int
+    """How many progress marks the rank had sent: in a hang, the least is the culprit."""
+    needed_bytes: int | None = None
+    suspended: bool = False
+    """Whether the process was stopped by a signal (SIGSTOP) when it was ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankReport:
+    """One rank's end: a measurement or a failure, and its log."""
+
+    rank: int
+    device: str
+    """Host and device, for a reader."""
+    log: str
+    measurement: RankMeasurement | None = None
+    stop: str | None = None
+    """Why its steps ended, if they did: `autotune.trial.stop.Stop`."""
+    failure: RankFailure | None = None
+
+    @classmethod
+    def from_json(cls, mapping: Mapping[str, Any]) -> "RankReport":
+        """Read what `autotune.pool.slot.Slot` returns over Ray."""
+        measured, failed = mapping["measurement"], mapping["failure"]
+        failure = RankFailure(**{**failed, "phase": Phase(failed["phase"])}) if failed else None
+        return cls(
+            **{
+                **mapping,
+                "measurement": rank_from_json(measured) if measured else None,
+                "failure": failure,
+            }
+        )

@@ -1,0 +1,100 @@
+"""What a rank is told: the trial, and its own place among the ranks."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from autotune.outcome import Phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRule:
+    """When a trial has seen enough optimizer steps; the first step is never counted."""
+
+    min_steps: int = 4
+    max_steps: int = 16
+    max_s: float = 20.0
+    """Seconds of counted steps after which no further one is begun, once `min_steps` are there."""
+    tight: float = 0.02
+    """Stop when the interval of the mean step time is within this part of it, either side."""
+    slow_step_s: float | None = None
+    """Stop as slow when even the fastest step takes longer than this; None never does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialSpec:
+    """One trial, the same for all its ranks."""
+
+    label: str
+    """`trial-0007` or `confirm-2-winner`: what its logs are called."""
+    hf_config: Mapping[str, Any]
+    """The model, as a Hugging Face config with its `model_type`."""
+    attn_implementation: str
+    activation_checkpointing: bool
+    seq_len: int
+    precision: str
+    ds_config: Mapping[str, Any]
+    """The config that is run: already shortened to `timed_accumulation`."""
+    accumulation: int
+    """Micro steps of the user's optimizer step."""
+    timed_accumulation: int
+    device_kind: str
+    """cuda or cpu."""
+    ceiling_bytes: int
+    """The most a rank may use on its device."""
+    num_threads: int = 1
+    """CPU threads of one rank."""
+    seed: int = 0
+    """Of the weights and the data."""
+    same_weights: bool = False
+    """Set every weight by its name and the seed, so that losses of two configs can be compared
+    (`zero.Init` draws other weights than a plain build)."""
+    steps: StepRule = field(default_factory=StepRule)
+    silence_s: Mapping[Phase, float] = field(default_factory=dict)
+    """Per phase: how long a rank may go without a progress mark before it counts as hung."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
+        """Rebuild a spec from `to_json`."""
+        silence = {Phase(phase): float(s) for phase, s in mapping["silence_s"].items()}
+        return cls(**{**mapping, "steps": StepRule(**mapping["steps"]), "silence_s": silence})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where one rank stands; the names are those of DeepSpeed's launcher."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    master_addr: str
+    master_port: int
+    """Of the rendezvous store; 0 tells rank 0 to open it on a free port and to say which."""
+    visible_devices: str = ""
+    """CUDA_VISIBLE_DEVICES: all of this trial's devices on the node, in local-rank order."""
+    log_path: str = ""
+    """On the rank's own node."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that DeepSpeed's launcher would set."""
+        variables = {
+            "RANK": str(self.rank),
+            "WORLD_SIZE": str(self.world_size),
+            "LOCAL_RANK": str(self.local_rank),
+            "LOCAL_WORLD_SIZE": str(self.local_world_size),
+            "LOCAL_SIZE": str(self.local_world_size),
+            "MASTER_ADDR": self.master_addr,
+            "MASTER_PORT": str(self.master_port),
+        }
+        if self.visible_devices:
+            variables["CUDA_VISIBLE_DEVICES"] = self.visible_devices
+        return variables

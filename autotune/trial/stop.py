@@ -1,0 +1,43 @@
+"""When has a trial seen enough steps? Pure; every rank decides alike from the same numbers."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from autotune.step_times import mean_interval, num_warmup_steps
+from autotune.trial.spec import StepRule
+
+
+class Stop(StrEnum):
+    """Why the steps ended."""
+
+    TIGHT = "tight"
+    """The interval of the mean step time is narrow enough."""
+    SLOW = "slow"
+    """Even the fastest step is clearly slower than the best trial's."""
+    ENOUGH = "enough"
+    """As many steps, or as much time, as the rule grants."""
+
+
+def why_stop(step_s: Sequence[float], rule: StepRule) -> Stop | None:
+    """Return why no further step is needed, or None.
+
+    Args:
+        step_s: seconds of each counted optimizer step so far, the slowest rank's.
+        rule: the trial's.
+    """
+    # Warm-up only ever makes steps slower, so the fastest of a few is a fair chance.
+    enough_to_judge = min(3, rule.min_steps)
+    if (
+        rule.slow_step_s is not None
+        and len(step_s) >= enough_to_judge
+        and min(step_s) > rule.slow_step_s
+    ):
+        return Stop.SLOW
+    if len(step_s) < rule.min_steps:
+        return None
+    if len(step_s) >= rule.max_steps or sum(step_s) >= rule.max_s:
+        return Stop.ENOUGH
+    kept = step_s[num_warmup_steps(step_s) :]
+    if len(kept) >= rule.min_steps and mean_interval(kept).relative_half_width <= rule.tight:
+        return Stop.TIGHT
+    return None

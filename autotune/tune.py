@@ -1,0 +1,214 @@
+"""`autotune run` from end to end: set up, search, confirm, export."""
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autotune.ceiling import parse_ceiling
+from autotune.ds_config.build import build_ds_config
+from autotune.ds_config.read import read_ds_config
+from autotune.environment import describe_environment
+from autotune.errors import ConfigError, HardwareError
+from autotune.evaluate import Evaluator
+from autotune.evaluate.measured import MeasuredEvaluator
+from autotune.export import write_study_files
+from autotune.model_shape import load_model_shape
+from autotune.pool import machine
+from autotune.pool.pool import Pool, PoolRequest
+from autotune.search.budget import Budget
+from autotune.search.confirm import best_of, confirm, is_complete, tokens_per_s
+from autotune.search.loop import Search
+from autotune.search.progress import Progress
+from autotune.search.sampler import StoredStudy
+from autotune.space import load_space
+from autotune.study import StudySetup, StudyView
+from autotune.study_folder import STUDY_DB, OpenedStudy, check_study, open_study, study_folder
+from autotune.workload import Workload, resolve_workload
+
+_MAX_FINALISTS = 3
+"""Trials that are confirmed, one after the other, as long as each fails its confirmation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneRequest:
+    """What a user asks for; every field is an option of `autotune run`."""
+
+    model: str
+    gpus: int
+    base: Path | None = None
+    space: str = "zero"
+    seq_len: int | None = None
+    global_batch_size: int | None = None
+    precision: str | None = None
+    memory_ceiling: str = "90%"
+    trials: int = 30
+    time_budget_s: float | None = None
+    device: str = "auto"
+    ray_address: str | None = None
+    study: str | None = None
+    """None makes a name from model, ranks and time."""
+    storage: str | None = None
+    """An Optuna storage URL; None is SQLite in the study folder."""
+    resume: bool = False
+    seed: int | None = None
+    confirm_rounds: int = 5
+    studies_folder: Path = Path("studies")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneResult:
+    """What came of it."""
+
+    study: StudyView
+    folder: Path
+    record: Mapping[str, Any] | None
+    """`record.json`; None if nothing fits."""
+
+
+def tune(request: TuneRequest, progress: Progress) -> TuneResult:
+    """Search, confirm and export.
+
+    Raises:
+        AutotuneError: something the user can mend; nothing was overwritten.
+        KeyboardInterrupt: after the running trials were ended; `--resume` goes on.
+    """
+    base = read_ds_config(request.base) if request.base else {}
+    shape = load_model_shape(request.model)
+    device_kind = _device_kind(request)
+    workload = resolve_workload(
+        shape,
+        gpus=request.gpus,
+        base=base,
+        seq_len=request.seq_len,
+        global_batch_size=request.global_batch_size,
+        precision=request.precision,
+        device_kind=device_kind,
+    )
+    space = load_space(request.space).bind(workload, base)
+    _check_ceiling_early(request, device_kind)
+    if base:
+        _ask_deepspeed(request, base, workload)
+    folder = study_folder(request.studies_folder, request.study, shape.name, request.gpus)
+    storage = request.storage or f"sqlite:///{folder / STUDY_DB}"
+    check_study(folder, storage, resume=request.resume, named=request.study is not None)
+    pool_request = PoolRequest(
+        world_size=request.gpus,
+        device_kind=device_kind,
+        model_type=shape.model_type,
+        ray_address=request.ray_address,
+    )
+    with Pool(pool_request) as pool:
+        ceiling_bytes = parse_ceiling(request.memory_ceiling, device_bytes=pool.device_bytes)
+        setup = StudySetup(
+            workload=workload,
+            space=space,
+            base=base,
+            device_kind=device_kind,
+            ceiling_bytes=ceiling_bytes,
+            evaluator="measured",
+            seed=secrets.randbelow(2**31) if request.seed is None else request.seed,
+            environment=describe_environment(pool.device_names, device_kind=device_kind),
+        )
+        opened = open_study(folder, storage, setup, resume=request.resume)
+        evaluator = MeasuredEvaluator(
+            pool=pool,
+            workload=workload,
+            ceiling_bytes=ceiling_bytes,
+            seed=opened.setup.seed,
+            study_folder=folder,
+        )
+        try:
+            _search(opened, evaluator, request=request, progress=progress)
+            _confirm(opened.stored, evaluator, num_rounds=request.confirm_rounds, progress=progress)
+        finally:
+            # Whatever ended the search, its files tell what there is.
+            record = write_study_files(StudyView.of(opened.stored), folder)
+    return TuneResult(study=StudyView.of(opened.stored), folder=folder, record=record)
+
+
+def _search(
+    opened: OpenedStudy, evaluator: Evaluator, *, request: TuneRequest, progress: Progress
+) -> None:
+    setup = opened.setup
+    Search(
+        study=opened.stored,
+        evaluator=evaluator,
+        space=setup.space,
+        workload=setup.workload,
+        base=setup.base,
+        ceiling_bytes=setup.ceiling_bytes,
+        seed=setup.seed,
+        budget=Budget(max_trials=request.trials, max_s=request.time_budget_s),
+        progress=progress,
+    ).run()
+
+
+def _confirm(
+    stored: StoredStudy, evaluator: Evaluator, *, num_rounds: int, progress: Progress
+) -> None:
+    """Confirm the fastest proposal against the fastest baseline; the next one if it fails."""
+    records = stored.records()
+    baseline = best_of([r for r in records if r.candidate.is_baseline])
+    finalists = sorted(
+        (r for r in records if not r.candidate.is_baseline and is_complete(r)),
+        key=tokens_per_s,
+        reverse=True,
+    )[:_MAX_FINALISTS]
+    confirmations = []
+    for winner in finalists or ([baseline] if baseline else []):
+        confirmation = confirm(
+            evaluator, winner, baseline, num_rounds=num_rounds, progress=progress
+        )
+        confirmations.append(confirmation.to_json())
+        stored.set_attribute("confirmations", confirmations)
+        if confirmation.failure is None:
+            return
+
+
+def _device_kind(request: TuneRequest) -> str:
+    """Return cuda or cpu: never the CPU unless that was asked for."""
+    if request.device not in ("auto", "cuda", "cpu"):
+        raise HardwareError(f"--device {request.device}: must be auto, cuda or cpu")
+    return "cpu" if request.device == "cpu" else "cuda"
+
+
+def _check_ceiling_early(request: TuneRequest, device_kind: str) -> None:
+    """Refuse a wrong ceiling before Ray is started, as far as this machine can tell."""
+    device_bytes = 2**60
+    if device_kind == "cpu" and request.ray_address is None:
+        num_slots = max(machine.num_cpus() // request.gpus, 1) * request.gpus
+        device_bytes = machine.host_memory_bytes() // num_slots
+    parse_ceiling(request.memory_ceiling, device_bytes=device_bytes)
+
+
+def _ask_deepspeed(request: TuneRequest, base: Mapping[str, Any], workload: Workload) -> None:
+    """Have the real DeepSpeed parse the base config, in a process of its own.
+
+    Raises:
+        ConfigError: it refuses.
+    """
+    question = {
+        "ds_config": build_ds_config(base, workload, {}),
+        "world_size": workload.world_size,
+    }
+    answer = subprocess.run(
+        [sys.executable, "-m", "autotune.trial.ask_deepspeed"],
+        input=json.dumps(question),
+        capture_output=True,
+        text=True,
+        env=os.environ | {"DS_ACCELERATOR": "cpu"},
+        check=False,
+    )
+    if answer.returncode != 0:
+        raise ConfigError(
+            f"{request.base}: DeepSpeed could not be asked about it: {answer.stderr.strip()[-600:]}"
+        )
+    refusal = json.loads(answer.stdout.splitlines()[-1])["refusal"]
+    if refusal is not None:
+        raise ConfigError(f"{request.base}: DeepSpeed refuses it: {refusal}")

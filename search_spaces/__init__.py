@@ -1,0 +1,1 @@
+"""Search spaces that come with autotune, one YAML file each."""
