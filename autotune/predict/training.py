@@ -10,7 +10,19 @@ from autotune.predict.values import Values
 from autotune.predict.zero_settings import ZeroSettings
 from autotune.workload import Workload
 
-_DTYPES = {"fp32": 4, "fp16": 2, "bf16": 2, "float32": 4, "float16": 2, "bfloat16": 2, "half": 2}
+_DTYPES = {
+    "fp32": 4,
+    "float32": 4,
+    "float": 4,
+    "torch.float32": 4,
+    "fp16": 2,
+    "float16": 2,
+    "half": 2,
+    "torch.float16": 2,
+    "bf16": 2,
+    "bfloat16": 2,
+    "torch.bfloat16": 2,
+}
 
 # State tensors an optimizer keeps per parameter, beside the parameter itself.
 _MOMENTS = {
@@ -39,6 +51,9 @@ class ModelSettings:
     """sdpa, flash_attention_2 or eager; None takes the workload's."""
     trainable_parameters: int | None = None
     """Fewer than the model's: a frozen base with adapters (LoRA). None trains everything."""
+    trained_on_top: bool = False
+    """The trainable parameters are the last layers instead: below them nothing is kept for
+    backward."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +87,7 @@ class Training:
     activation_checkpointing: bool
     attn_implementation: str
     trainable_parameters: int | None
+    trained_on_top: bool
     expert_parallel_size: int = 1
     """Ranks that share one set of experts (`expert_parallel.autoep_size`)."""
 
@@ -131,6 +147,7 @@ def read_training(
         activation_checkpointing=settings.activation_checkpointing,
         attn_implementation=settings.attn_implementation or workload.attn_implementation,
         trainable_parameters=trainable,
+        trained_on_top=settings.trained_on_top,
         expert_parallel_size=_expert_parallel_size(values, workload),
     )
     if faults:

@@ -36,6 +36,7 @@ class Decoder(ABC):
             ),
         )
         self.training = training
+        self.first_trained_layer = weights.first_trained_layer
         self.num_layers = num_layers
         self.head = head
         self.hidden = shape.hidden_size
@@ -89,16 +90,17 @@ class Decoder(ABC):
         holds = checkpointing or self.keeps_stream
         recorder.enter(Part.FORWARD, "embedding")
         stream = self.embed()
-        streams: list[int] = []
-        kept: list[Saved] = []
+        streams: dict[int, int] = {}
+        kept: dict[int, Saved] = {}
         for index in range(count):
             recorder.enter(Part.FORWARD, f"layer {index} of {count}")
-            output, saved = self.forward(index, stream, save=not checkpointing)
-            if holds:
-                streams.append(stream)
+            trained = index >= self.first_trained_layer
+            output, saved = self.forward(index, stream, save=trained and not checkpointing)
+            if holds and trained:
+                streams[index] = stream
             else:
                 recorder.free(stream)
-            kept.append(saved)
+            kept[index] = saved
             stream = output
         final, norm_saved = self.final_norm()
         if not self.keeps_stream:
@@ -107,7 +109,7 @@ class Decoder(ABC):
         gradient = self.final_norm_backward(gradient, norm_saved)
         if self.keeps_stream:
             recorder.free(stream)
-        for index in reversed(range(count)):
+        for index in reversed(range(self.first_trained_layer, count)):
             recorder.enter(Part.BACKWARD, f"layer {index} of {count}")
             if checkpointing:
                 # Autograd reaches the layer's last module first, then finds its inputs missing.
@@ -117,6 +119,9 @@ class Decoder(ABC):
             gradient = self.backward(index, gradient, kept[index])
             if holds:
                 recorder.free(streams[index])
+        if self.first_trained_layer:
+            recorder.free(gradient)
+            return recorder.program()
         recorder.enter(Part.BACKWARD, "embedding")
         self.embed_backward(gradient)
         return recorder.program()

@@ -10,19 +10,36 @@ class Weights:
     """Registers parameters one by one, as building the model does.
 
     With fewer trainable parameters than the model has, the base is frozen and the trainable ones
-    are laid out as LoRA adapters of equal rank on the projections that `adapted` names.
+    are laid out as LoRA adapters of equal rank on the projections that `adapted` names, or are
+    the last layers, as the job says.
     """
 
     def __init__(self, training: Training) -> None:
         self.parameters: list[Parameter] = []
         trainable = training.trainable_parameters
-        self.frozen = trainable is not None and trainable < training.model.num_parameters
-        self._rank = adapter_rank(training.model, trainable) if self.frozen and trainable else 0
+        shape = training.model
+        self.frozen = trainable is not None and trainable < shape.num_parameters
+        self._rank = 0
+        self.first_trained_layer = 0
+        """Layers below it are frozen and keep nothing for backward."""
+        if self.frozen and trainable and training.trained_on_top:
+            share = trainable / shape.num_parameters
+            self.first_trained_layer = shape.num_hidden_layers - max(
+                round(share * shape.num_hidden_layers), 1
+            )
+        elif self.frozen and trainable:
+            self._rank = adapter_rank(shape, trainable)
 
     def add(self, name: str, num_elements: int, *, expert: bool = False) -> int:
         """Return the index of a new parameter."""
-        self.parameters.append(Parameter(name, num_elements, not self.frozen, expert))
+        trainable = not self.frozen or self._is_on_top(name)
+        self.parameters.append(Parameter(name, num_elements, trainable, expert))
         return len(self.parameters) - 1
+
+    def _is_on_top(self, name: str) -> bool:
+        layer = name.removeprefix("layers.").split(".")[0]
+        above = layer.isdigit() and int(layer) >= self.first_trained_layer
+        return above and self.first_trained_layer > 0
 
     def dense(
         self,
