@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from autotune.predict.memory.engine import FP64
 from autotune.predict.memory.items import Item, Part
 from autotune.predict.memory.sub_groups import sub_groups
-from autotune.predict.memory.summary import Summary, Weighted, summarise, weigh
+from autotune.predict.memory.summary import Summary, Weighted, lay_out, summarise, weigh
 from autotune.predict.memory.unsharded import ALLREDUCE_ELEMENTS
 from autotune.predict.training import Training
 
@@ -57,18 +57,10 @@ class _Terms:
         self.weighted = weighted
         self.layers = training.model.num_hidden_layers
         self.element_bytes = training.element_bytes
-        ranks, experts = training.world_size, training.expert_parallel_size
-        self.local = [
-            p.num_elements // experts if p.expert else p.num_elements for p in weighted.parameters
-        ]
-        self.trainable = [k for k, p in enumerate(weighted.parameters) if p.trainable]
-        self.total = sum(self.local)
-        self.trained = sum(self.local[k] for k in self.trainable)
-        self.shards = [
-            -(-n // (max(ranks // experts, 1) if p.expert else ranks))
-            for n, p in zip(self.local, weighted.parameters, strict=True)
-        ]
-        self.partition = sum(self.shards[k] for k in self.trainable)
+        layout = lay_out(training)
+        self.layout = layout
+        self.total, self.trained = layout.total, layout.trained
+        self.partition, self.largest = layout.partition, layout.largest
         self.bucket = self.element_bytes * self.zero.reduce_bucket_size
         self.offload = self.zero.offload_optimizer.enabled
 
@@ -88,7 +80,7 @@ class _Terms:
             return self._sharded_states()
         items = self._weights(size * self.total)
         if self.offload:
-            items[Item.OFFLOAD_BUFFER] = size * max(self.local[k] for k in self.trainable)
+            items[Item.OFFLOAD_BUFFER] = size * self.largest
             return items
         items[Item.MASTER_WEIGHTS] = training.master_bytes * self.partition
         items[Item.MOMENTS] = self._moments(self.partition)
@@ -98,11 +90,11 @@ class _Terms:
 
     def _sharded_states(self) -> Items:
         training, zero = self.training, self.zero
-        groups = sub_groups(training, self.shards, self.trainable)
+        groups = sub_groups(training, self.layout.shards, self.layout.trainable)
         on_device = sum(group.elements for group in groups if group.on_device)
         items: Items = {Item.REDUCE_BUCKET: self.bucket if zero.contiguous_gradients else 0}
         if not zero.offload_param.enabled:
-            items |= self._weights(self.element_bytes * sum(self.shards))
+            items |= self._weights(self.element_bytes * sum(self.layout.shards))
         if training.precision != "fp32":
             items[Item.MASTER_WEIGHTS] = training.master_bytes * on_device
         items[Item.MOMENTS] = self._moments(on_device)
@@ -191,10 +183,10 @@ class _Terms:
                 Item.REDUCTION_COPY: self._gradient(bucket),
             }
         if self._whole_sums:
-            copy = max(4 * max(self.local), training.communication_bytes * self.trained)
+            copy = max(4 * self.largest, training.communication_bytes * self.trained)
             return {Item.GRADIENTS: self._gradient(self.trained), Item.REDUCTION_COPY: copy}
         if self.offload:
-            largest = max(self.local[k] for k in self.trainable)
+            largest = self.largest
             items[Item.NORM_SCRATCH] = FP64 * min(largest, self.partition)
         elif zero.stage == 1:
             items = together(items, self._own())
@@ -215,20 +207,20 @@ class _Terms:
             return {}
         wide = training.master_bytes if training.master_bytes != self.element_bytes else 0
         if self.zero.stage == 3:
-            groups = sub_groups(training, self.shards, self.trainable)
+            groups = sub_groups(training, self.layout.shards, self.layout.trainable)
             largest = max(group.elements for group in groups)
             return {Item.STEP_GRADIENTS: (self.element_bytes + wide) * largest}
         if self._whole_sums:
             return {Item.GRADIENTS: self._gradient(self.trained)}
         if training.accumulation_bytes > self.element_bytes:
             return {Item.GRADIENT_PARTITION: training.accumulation_bytes * self.partition}
-        scratch = FP64 * min(max(self.local), self.partition)
+        scratch = FP64 * min(self.largest, self.partition)
         flat = (self.element_bytes + wide) * self.partition
         return together(self._own(), {Item.STEP_GRADIENTS: max(flat, scratch)})
 
     # ------------------------------------------------------------------ pieces
     def _gradient(self, elements: int) -> int:
-        return self.element_bytes * elements if self.trainable else 0
+        return self.element_bytes * elements
 
     def _early_gradients(self, elements: int) -> int:
         """Gradients that stay where autograd put them: all of stage 1's, none of stage 2's."""

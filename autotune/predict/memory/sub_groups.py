@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from autotune.predict.training import Training
 
@@ -22,18 +23,21 @@ def sub_groups(
 
     After `_create_fp16_sub_groups` and, for the ratio, `_create_fp32_partitions` in stage3.py.
     """
-    limit = training.zero.sub_group_size
-    total = sum(shards[k] for k in trainable)
-    sizes: list[int] = []
-    if limit >= total:
-        sizes = [total]
-    else:
-        size = 0
-        for k in trainable:
-            size += shards[k]
-            if size >= limit or k == trainable[-1]:
-                sizes.append(size)
-                size = 0
+    sizes = _cut(tuple(shards[k] for k in trainable), training.zero.sub_group_size)
     offload = training.zero.offload_optimizer
     staying = len(sizes) if not offload.enabled else int((1 - offload.ratio) * len(sizes))
     return [SubGroup(size, index < staying) for index, size in enumerate(sizes)]
+
+
+@lru_cache(maxsize=64)
+def _cut(shards: tuple[int, ...], limit: int) -> list[int]:
+    if limit >= sum(shards):
+        return [sum(shards)]
+    sizes: list[int] = []
+    size = 0
+    for index, shard in enumerate(shards):
+        size += shard
+        if size >= limit or index == len(shards) - 1:
+            sizes.append(size)
+            size = 0
+    return sizes

@@ -50,6 +50,23 @@ class Weighted:
     largest_in_layer: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """A model's parameters over the ranks, in elements of one rank."""
+
+    total: int
+    """Before sharding, without other ranks' experts."""
+    trained: int
+    largest: int
+    """The largest trainable parameter."""
+    shards: tuple[int, ...]
+    """Of each parameter, padded by itself as stage 3 pads."""
+    trainable: tuple[int, ...]
+    """Indices of the trainable parameters."""
+    partition: int
+    """Trainable elements of one rank after sharding."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Key:
     """What a program depends on; ZeRO's settings have no part in it."""
@@ -71,22 +88,31 @@ def summarise(training: Training) -> Summary:
 
 def weigh(training: Training) -> Weighted:
     """Return the model's parameters; equal models are laid out once."""
+    return _weigh(_Key(_model_identity(training), training))
+
+
+def lay_out(training: Training) -> Layout:
+    """Return the parameters over the ranks; equal layouts are worked out once."""
+    ranks = f"{training.world_size}/{training.expert_parallel_size}"
+    return _lay_out(_Key(f"{_model_identity(training)}{ranks}", training))
+
+
+def _model_identity(training: Training) -> str:
     shape = training.model
-    name = f"{shape!r}{sorted(shape.hf_config.items(), key=str)}{training.trainable_parameters}"
-    return _weigh(_Key(name, training))
+    trained = training.trainable_parameters, training.trained_on_top
+    return f"{shape!r}{sorted(shape.hf_config.items(), key=str)}{trained}"
 
 
 def _identity(training: Training) -> str:
-    shape = training.model
     fields = (
         training.micro_batch_size,
         training.seq_len,
         training.element_bytes,
         training.activation_checkpointing,
         training.attn_implementation,
-        training.trainable_parameters,
+        training.expert_parallel_size,
     )
-    return f"{shape!r}{sorted(shape.hf_config.items(), key=str)}{fields}"
+    return f"{_model_identity(training)}{fields}"
 
 
 @lru_cache(maxsize=4096)
@@ -115,6 +141,28 @@ def _weigh(key: _Key) -> Weighted:
         embedding=parameters[0].num_elements,
         layer=sum(inside) // layers,
         largest_in_layer=max(inside),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _lay_out(key: _Key) -> Layout:
+    training = key.training
+    parameters = weigh(training).parameters
+    experts = training.expert_parallel_size
+    local = [p.num_elements // experts if p.expert else p.num_elements for p in parameters]
+    ranks = training.world_size
+    shards = tuple(
+        -(-n // (max(ranks // experts, 1) if p.expert else ranks))
+        for n, p in zip(local, parameters, strict=True)
+    )
+    trainable = tuple(k for k, p in enumerate(parameters) if p.trainable)
+    return Layout(
+        total=sum(local),
+        trained=sum(local[k] for k in trainable),
+        largest=max(local[k] for k in trainable),
+        shards=shards,
+        trainable=trainable,
+        partition=sum(shards[k] for k in trainable),
     )
 
 
