@@ -31,7 +31,7 @@ BLOCK_WASTE = 4 * MIB
 @st.composite
 def jobs(draw: st.DrawFn) -> dict[str, Any]:
     """Draw the arguments of a job; buckets small enough for the model."""
-    zero = {
+    zero: dict[str, Any] = {
         "stage": draw(st.integers(0, 3)),
         "reduce_bucket_size": draw(st.integers(100_000, 20_000_000)),
         "overlap_comm": draw(st.booleans()),
