@@ -1,6 +1,5 @@
 """The measured evaluator: N real ranks on N devices."""
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,7 +46,6 @@ class MeasuredEvaluator:
             DispatchError: a slot is gone.
         """
         spec = self._spec(request)
-        began = time.monotonic()
         run = self.pool.run(
             spec, number=request.number, alone=_must_run_alone(request), on_mark=on_mark
         )
@@ -60,7 +58,7 @@ class MeasuredEvaluator:
             spec,
             evaluator=self.name,
             tokens_per_step=self.workload.tokens_per_step,
-            duration_s=time.monotonic() - began,
+            duration_s=run.duration_s,
             neighbours=run.neighbours,
         )
 
