@@ -12,6 +12,7 @@ import os
 import selectors
 import signal
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ class _Forks:
             self._become_rank(parent_pid, command)
         self._rank_pid, self._pid_fd = pid, os.pidfd_open(pid)
         self._selector.register(self._pid_fd, selectors.EVENT_READ)
-        wire.send(self._events_fd, "forked", pid=pid)
+        wire.send(self._events_fd, "forked", pid=pid, at=time.time())
 
     def _become_rank(self, parent_pid: int, command: Mapping[str, Any]) -> None:
         """Never returns."""
@@ -96,6 +97,7 @@ class _Forks:
             "exited",
             pid=self._rank_pid,
             code=os.waitstatus_to_exitcode(status),
+            at=time.time(),
         )
         self._rank_pid, self._pid_fd = 0, -1
 
