@@ -2,7 +2,7 @@
 
 import json
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.proposal import Proposal, Scalar
@@ -24,6 +24,7 @@ def test_the_order_of_keys_makes_no_difference() -> None:
     assert len({left, right}) == 1
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(min_size=1), SCALARS))
 def test_a_proposal_survives_json(values: dict[str, Scalar]) -> None:
     proposal = Proposal(values=values)

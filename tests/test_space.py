@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune import dotted
@@ -104,6 +104,7 @@ def test_the_zero_space_holds_deepspeeds_default(parameter: Parameter) -> None:
         assert parameter.kind.holds(default)
 
 
+@settings(deadline=None)
 @given(st.integers())
 def test_a_condition_of_the_zero_space_holds_where_the_key_acts(seed: int) -> None:
     values = sample(ZERO_SPACE, seed)
@@ -113,15 +114,39 @@ def test_a_condition_of_the_zero_space_holds_where_the_key_acts(seed: int) -> No
     assert set(inert) <= {f"{ZERO}.allgather_bucket_size", f"{ZERO}.contiguous_gradients"}
 
 
+# --- values
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "held"),
+    [
+        (Choices(values=(1, 2)), 2, True),
+        (Choices(values=(1, 2)), True, False),
+        (Choices(values=(True, False)), 1, False),
+        (IntRange(low=2, high=8, step=3), 5, True),
+        (IntRange(low=2, high=8, step=3), 6, False),
+        (IntRange(low=0, high=8), True, False),
+        (IntRange(low=0, high=8), 9, False),
+        (FloatRange(low=0.5, high=2.0), 1, True),
+        (FloatRange(low=0.5, high=2.0), 0.4, False),
+        (FloatRange(low=0.5, high=2.0), True, False),
+    ],
+)
+def test_a_kind_holds_what_can_be_drawn(kind: Any, value: Scalar, held: bool) -> None:
+    assert kind.holds(value) is held
+
+
 # --- canonical points
 
 
+@settings(deadline=None)
 @given(st.integers())
 def test_a_canonical_point_has_no_inert_key(seed: int) -> None:
     proposal = ZERO_SPACE.canonical(sample(ZERO_SPACE, seed))
     assert inert_keys(proposal.ds_values, world_size=2) == {}
 
 
+@settings(deadline=None)
 @given(st.integers())
 def test_a_canonical_point_is_its_own_canonical_point(seed: int) -> None:
     proposal = ZERO_SPACE.canonical(sample(ZERO_SPACE, seed))
@@ -129,6 +154,7 @@ def test_a_canonical_point_is_its_own_canonical_point(seed: int) -> None:
     assert list(again.values.items()) == list(proposal.values.items())
 
 
+@settings(deadline=None)
 @given(st.integers(), st.integers())
 def test_points_that_differ_in_inert_keys_only_are_one_proposal(seed: int, other: int) -> None:
     values = sample(ZERO_SPACE, seed)
@@ -157,6 +183,7 @@ def run_of(values: dict[str, Scalar]) -> str:
     return identity(dotted.updated({}, snapped), {}, world_size=2)
 
 
+@settings(deadline=None)
 @given(st.integers(), st.integers())
 def test_different_proposals_are_different_runs(seed: int, other: int) -> None:
     left, right = (ZERO_SPACE.canonical(sample(ZERO_SPACE, s)) for s in (seed, other))
@@ -171,6 +198,7 @@ def test_sizes_are_snapped_to_what_deepspeed_wants() -> None:
     assert ZERO_SPACE.canonical(values).values[f"{ZERO}.reduce_bucket_size"] == 100_000
 
 
+@settings(deadline=None)
 @given(st.integers())
 def test_snapping_stays_in_the_range(seed: int) -> None:
     rng = random.Random(seed)
@@ -259,6 +287,7 @@ PARAMETERS = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(PARAMETERS))
 def test_a_space_survives_json(parameters: list[Parameter]) -> None:
     space = SearchSpace(name="s", parameters=tuple(parameters))

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune import dotted
@@ -92,6 +92,7 @@ BOOLS_AND_INTS = sorted(
 )
 
 
+@settings(deadline=None)
 @given(
     st.integers(0, 3),
     st.dictionaries(st.sampled_from(BOOLS_AND_INTS), st.integers(1, 10).map(lambda n: 2 * n)),

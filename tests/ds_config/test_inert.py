@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune import dotted
@@ -194,6 +194,7 @@ SETTABLE = {
 }
 
 
+@settings(deadline=None)
 @given(
     st.integers(0, 3),
     st.sets(st.sampled_from(sorted(set(SETTABLE) - {f"{ZERO}stage"})), max_size=12),

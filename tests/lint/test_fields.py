@@ -123,6 +123,12 @@ def test_deprecated_and_removed_fields_say_what_to_do() -> None:
     assert "MiCS" in (known_fields()[f"{ZERO}.mics_shard_size"].removed or "")
 
 
+def test_the_known_keys_can_be_listed() -> None:
+    printed = run_python("from autotune.lint.fields import main; main()").splitlines()
+    assert f"{ZERO}.reduce_bucket_size  int  500000000" in printed
+    assert not [line for line in printed if line.startswith(("elasticity", f"{ZERO}.cpu_offload"))]
+
+
 @pytest.mark.parametrize(
     ("wrong", "right"),
     [
