@@ -176,6 +176,8 @@ class Outcome:
     failure: Failure | None = None
     duration_s: float = 0.0
     """From launch to outcome."""
+    ranks_s: float = 0.0
+    """From the first rank's fork to the last rank's exit: `duration_s` without the tuner."""
     neighbours: tuple[int, ...] = ()
     """Trials that ran on the same nodes at the same time."""
     devices: tuple[str, ...] = ()
@@ -206,6 +208,7 @@ class Outcome:
             "measurement": self.measurement.to_json() if self.measurement else None,
             "failure": _plain(self.failure) if self.failure else None,
             "duration_s": self.duration_s,
+            "ranks_s": self.ranks_s,
             "neighbours": list(self.neighbours),
             "devices": list(self.devices),
         }
@@ -221,6 +224,7 @@ class Outcome:
             measurement=Measurement.from_json(measurement) if measurement else None,
             failure=Failure(**{**failure, "phase": phase and Phase(phase)}) if failure else None,
             duration_s=mapping["duration_s"],
+            ranks_s=mapping["ranks_s"],
             neighbours=tuple(mapping["neighbours"]),
             devices=tuple(mapping["devices"]),
         )

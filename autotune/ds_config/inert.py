@@ -14,8 +14,8 @@ from typing import Any
 from autotune.ds_config.facts import Facts, UnknownFactError
 from autotune.ds_config.inert_sections import SECTION_RULES
 from autotune.ds_config.inert_zero import ZERO_RULES
-from autotune.ds_config.spelling import documented, is_superseded
-from autotune.lint.fields import documented_key, field_of
+from autotune.ds_config.spelling import current_key, documented, is_superseded
+from autotune.lint.fields import field_of
 
 RULES = (*ZERO_RULES, *SECTION_RULES)
 
@@ -41,8 +41,8 @@ def inert_keys(
 
 
 def _reason(key: str, flat: Mapping[str, Any], facts: Facts) -> str | None:
-    name = documented_key(key)
-    field = field_of(name)
+    name = current_key(key)
+    field = field_of(key)
     if field is not None and flat[key] != "auto" and field.limit_fault(flat[key]):
         return None  # DeepSpeed refuses the value wherever it stands.
     if is_superseded(key, flat):

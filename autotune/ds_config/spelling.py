@@ -34,16 +34,27 @@ def documented(flat: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in flat.items():
         if is_superseded(key, flat):
             continue
-        name = documented_key(key)
+        name = current_key(key)
         if key == _ZERO and isinstance(value, bool):
             # runtime/zero/config.py: read_zero_config_deprecated
             spelled[f"{_ZERO}.stage"] = int(value)
-        elif name in _SWITCHES:
+        elif key in _SWITCHES:
             if value:
-                spelled[_SWITCHES[name]] = "cpu"
+                spelled[name] = "cpu"
         else:
-            spelled[_RENAMED.get(name, name)] = value
+            spelled[name] = value
     return spelled
+
+
+def current_key(key: str) -> str:
+    """Return the documented name of the field that a key sets, also if its own is deprecated.
+
+    Example:
+        >>> current_key("zero_optimization.cpu_offload")
+        'zero_optimization.offload_optimizer.device'
+    """
+    name = documented_key(key)
+    return _SWITCHES.get(name) or _RENAMED.get(name, name)
 
 
 def is_superseded(key: str, flat: Mapping[str, Any]) -> bool:

@@ -1,6 +1,5 @@
 """The measured evaluator: N real ranks on N devices."""
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,8 +45,7 @@ class MeasuredEvaluator:
         Raises:
             DispatchError: a slot is gone.
         """
-        spec = self._spec(request)
-        began = time.monotonic()
+        spec = self.spec(request)
         run = self.pool.run(
             spec, number=request.number, alone=_must_run_alone(request), on_mark=on_mark
         )
@@ -60,7 +58,7 @@ class MeasuredEvaluator:
             spec,
             evaluator=self.name,
             tokens_per_step=self.workload.tokens_per_step,
-            duration_s=time.monotonic() - began,
+            duration_s=run.duration_s,
             neighbours=run.neighbours,
         )
 
@@ -68,7 +66,8 @@ class MeasuredEvaluator:
         """End running trials within about a second."""
         self.pool.cancel()
 
-    def _spec(self, request: TrialRequest) -> TrialSpec:
+    def spec(self, request: TrialRequest) -> TrialSpec:
+        """Return what the ranks of a trial are told."""
         workload, device_kind = self.workload, self.pool.request.device_kind
         accumulation = int(request.ds_config["gradient_accumulation_steps"])
         # Two micro steps, so that the accumulation buffers exist and an inner one can be timed.

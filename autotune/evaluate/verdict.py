@@ -41,6 +41,7 @@ def outcome_of(
     """
     culprit = first_failure(reports)
     devices = tuple(report.device for report in reports)
+    ranks_s = max(max(r.exited_at for r in reports) - min(r.forked_at for r in reports), 0.0)
     if culprit is not None:
         failed = culprit.failure
         assert failed is not None
@@ -55,6 +56,7 @@ def outcome_of(
                 log=log_name(spec.label, culprit.rank),
             ),
             duration_s=duration_s,
+            ranks_s=ranks_s,
             neighbours=neighbours,
             devices=devices,
         )
@@ -74,6 +76,7 @@ def outcome_of(
         measurement=measurement,
         failure=failure,
         duration_s=duration_s,
+        ranks_s=ranks_s,
         neighbours=neighbours,
         devices=devices,
     )

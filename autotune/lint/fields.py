@@ -60,10 +60,8 @@ class Field:
         """
         if value is None and self.default is None:
             return None
-        if self.choices:
-            allowed = value.upper() if self.any_case and isinstance(value, str) else value
-            if allowed not in self.choices:
-                return f"must be one of {', '.join(map(str, self.choices))}"
+        if self.choices and not self._is_choice(value):
+            return f"must be one of {', '.join(map(str, self.choices))}"
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
         if self.minimum is not None and value < self.minimum:
@@ -75,6 +73,11 @@ class Field:
         if self.below is not None and value >= self.below:
             return f"must be less than {self.below}"
         return None
+
+    def _is_choice(self, value: Any) -> bool:
+        if self.any_case and isinstance(value, str):
+            return value.lower() in [str(choice).lower() for choice in self.choices]
+        return value in self.choices
 
 
 @cache

@@ -132,6 +132,8 @@ PLAIN: dict[str, Record] = {
         "open": True,
     },
     "data_efficiency.data_sampling.dynamic_batching": {"open": True},
+    "data_efficiency.data_sampling.dynamic_batching.max_batch_size": {"type": "int"},
+    "data_efficiency.data_sampling.dynamic_batching.max_tokens": {"type": "int"},
     "data_efficiency.data_routing.random_ltd": {"open": True},
     "expert_parallel.load_balance_coeff": {"type": "float"},
 }

@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import time
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -39,6 +40,8 @@ class PoolRun:
     reports: tuple[RankReport, ...]
     neighbours: tuple[int, ...]
     """Numbers of the trials that ran on the same nodes at the same time."""
+    duration_s: float
+    """From launch to the last report, without the wait for a free group."""
 
 
 class Pool:
@@ -127,13 +130,18 @@ class Pool:
             DispatchError: a slot is gone.
         """
         tenant = self._tenancy.acquire(number, alone=alone)
+        began = time.monotonic()
         try:
             reports = run_ranks(
                 self.groups[tenant.group], spec, on_mark=on_mark, cancelled=self._cancelled
             )
         finally:
             self._tenancy.release(tenant)
-        return PoolRun(reports=tuple(reports), neighbours=tuple(sorted(tenant.neighbours)))
+        return PoolRun(
+            reports=tuple(reports),
+            neighbours=tuple(sorted(tenant.neighbours)),
+            duration_s=time.monotonic() - began,
+        )
 
     def cancel(self) -> None:
         """End every running trial within about a second."""

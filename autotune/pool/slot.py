@@ -220,6 +220,7 @@ class _Run:
         self._stop: str | None = None
         self._failure: dict[str, Any] | None = None
         self._num_marks = 0
+        self._forked_at = self._exited_at = time.time()
         self._oom_kills_before = num_oom_kills()
         self.where = "fork"
         self.marks: list[tuple[str, str]] = []
@@ -238,6 +239,7 @@ class _Run:
         match event["kind"]:
             case "forked":
                 self.pid = event["pid"]
+                self._forked_at = event["at"]
             case "store":
                 self.port = event["port"]
             case "mark":
@@ -252,6 +254,7 @@ class _Run:
                 self.fail(FailureKind(event["failure"]), event["message"], event["needed_bytes"])
             case "exited" if event["pid"] == self.pid:
                 self.ended = event["code"]
+                self._exited_at = event["at"]
                 self._explain_exit(event["code"])
 
     def fail(self, kind: FailureKind, message: str, needed_bytes: int | None = None) -> None:
@@ -297,6 +300,8 @@ class _Run:
             "measurement": self._measurement,
             "stop": self._stop,
             "failure": self._failure,
+            "forked_at": self._forked_at,
+            "exited_at": self._exited_at,
         }
 
 

@@ -25,6 +25,8 @@ _HUGGING_FACE = {
 def summarize(study: StudyView, folder: Path, record: Mapping[str, Any] | None) -> None:
     """Print what came of a study."""
     console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 140  # a log has no width; wrapped tables are hard to read there
     setup = study.setup
     workload = setup.workload
     console.print(

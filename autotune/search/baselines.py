@@ -1,6 +1,6 @@
 """The first trials: what the user would run without a tuner."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,19 +21,58 @@ class Baseline:
     """A config that somebody would start from, and what they would try when it does not fit."""
 
     name: str
-    attempts: tuple[Candidate, ...]
-    """In order; the first that fits is the baseline."""
+    plain: tuple[Candidate, ...]
+    """Without activation checkpointing, the micro batch falling."""
+    checkpointed: tuple[Candidate, ...]
+    """With it: tried only if nothing without fits."""
 
-    def next_attempt(self, tried: Candidate, outcome: Outcome) -> Candidate | None:
-        """Return what to try after `tried` turned out as `outcome`, or None if that is all."""
-        if not outcome.status.does_not_fit:
+    def next_attempt(self, outcomes: Mapping[str, Outcome], world_size: int) -> Candidate | None:
+        """Return what to try next, or None if the baseline is found or does not fit at all.
+
+        The largest micro batch that fits is found by halving the interval, as few people do and
+        all would like to: the largest first, then the smallest, then between.
+
+        Args:
+            outcomes: of the attempts so far, by identity.
+            world_size: data-parallel ranks.
+        """
+        for ladder in (self.plain, self.checkpointed):
+            tried = [outcomes.get(candidate.identity(world_size)) for candidate in ladder]
+            if any(_states_alone_do_not_fit(outcome) for outcome in tried):
+                return None
+            position = _next_rung(tried)
+            if position is not None:
+                return ladder[position]
+            if any(outcome and not outcome.status.does_not_fit for outcome in tried):
+                return None
+        return None
+
+
+def _next_rung(tried: Sequence[Outcome | None]) -> int | None:
+    """Return the position to try next on a ladder whose need falls; None if all is known."""
+    first, last = 0, len(tried) - 1
+    for position in (first, last):
+        outcome = tried[position]
+        if outcome is None:
+            return position
+        if position == first and not outcome.status.does_not_fit:
             return None
-        position = self.attempts.index(tried)
-        failed_in = outcome.failure.phase if outcome.failure else None
-        if failed_in in (Phase.BUILD, Phase.INIT):
-            # The model states alone do not fit: no micro batch helps.
+        if position == last and outcome.status.does_not_fit:
             return None
-        return next(iter(self.attempts[position + 1 :]), None)
+    too_large = max(i for i, o in enumerate(tried) if o is not None and o.status.does_not_fit)
+    fits = min(i for i, o in enumerate(tried) if o is not None and not o.status.does_not_fit)
+    between = (too_large + fits) // 2
+    return between if tried[between] is None else None
+
+
+def _states_alone_do_not_fit(outcome: Outcome | None) -> bool:
+    """Whether a trial ran out before its first micro step, so that no micro batch helps."""
+    return (
+        outcome is not None
+        and outcome.status.does_not_fit
+        and outcome.failure is not None
+        and outcome.failure.phase in (Phase.BUILD, Phase.INIT)
+    )
 
 
 def first_trials(
@@ -45,8 +84,9 @@ def first_trials(
     - `hf-auto`: ZeRO-3 with the sizes that Hugging Face puts in place of "auto".
     - `deepspeed-stageN`: stage N with all of DeepSpeed's defaults.
 
-    Where a micro batch is not given it starts at what its maker would take, and halves until the
-    config fits, first without activation checkpointing and then with it, as people do by hand.
+    Where a micro batch is not given it starts at what its maker would take; if that does not fit,
+    the largest half, quarter, ... of it that does is the baseline, without activation
+    checkpointing if possible.
     """
     per_rank = workload.sequences_per_rank
     hf_micro_batch = nearest_divisors(per_rank, HF_MICRO_BATCH)[0]
@@ -95,18 +135,25 @@ def _baseline(
     workload: Workload,
 ) -> Baseline:
     """Return a baseline; with `start` None the micro batch is what the config says."""
-    attempts = [
-        candidate_of_config(
-            name,
-            build_ds_config(config, workload, {} if micro is None else {MICRO_BATCH: micro}),
-            space=space,
-            workload=workload,
-            activation_checkpointing=checkpointing,
+    micro_batches = [None] if start is None else list(_halvings(start, workload.sequences_per_rank))
+
+    def ladder(*, activation_checkpointing: bool) -> tuple[Candidate, ...]:
+        return tuple(
+            candidate_of_config(
+                name,
+                build_ds_config(config, workload, {} if micro is None else {MICRO_BATCH: micro}),
+                space=space,
+                workload=workload,
+                activation_checkpointing=activation_checkpointing,
+            )
+            for micro in micro_batches
         )
-        for checkpointing in (False, True)
-        for micro in ([None] if start is None else _halvings(start, workload.sequences_per_rank))
-    ]
-    return Baseline(name=name, attempts=tuple(attempts))
+
+    return Baseline(
+        name=name,
+        plain=ladder(activation_checkpointing=False),
+        checkpointed=ladder(activation_checkpointing=True),
+    )
 
 
 def _halvings(start: int, per_rank: int) -> Iterator[int]:

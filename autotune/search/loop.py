@@ -1,5 +1,6 @@
 """The search: ask, evaluate, tell, until the budget is spent."""
 
+import itertools
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -41,6 +42,8 @@ class Search:
     _queue: deque[Candidate] = field(default_factory=deque)
     """To be tried before the sampler is asked."""
     _baselines: tuple[Baseline, ...] = ()
+    _attempts: dict[str, Outcome] = field(default_factory=dict)
+    """What became of each attempt of a baseline, by identity."""
     _known: set[str] = field(default_factory=set)
     """Identities of all candidates that run or ran."""
     _durations_s: list[float] = field(default_factory=list)
@@ -74,7 +77,7 @@ class Search:
                 raise
 
     def _take_up(self, records: tuple[TrialRecord, ...]) -> None:
-        """Go on where an earlier run stopped: ask interrupted trials again, queue what is due."""
+        """Go on where an earlier run stopped; interrupted trials are asked again first."""
         world_size = self.workload.world_size
         for record in records:
             if record.outcome is None:
@@ -84,11 +87,8 @@ class Search:
         for record in finished:
             assert record.outcome is not None
             self._known.add(record.candidate.identity(world_size))
-            self._note(record.outcome)
-            self._queue_next_attempt(record.candidate, record.outcome)
+            self._note(record.candidate, record.outcome)
         self._queue.extend(lost)
-        begun = {record.candidate.source for record in records}
-        self._queue.extend(b.attempts[0] for b in self._baselines if b.name not in begun)
 
     def _fill(
         self,
@@ -124,8 +124,13 @@ class Search:
             if candidate.identity(world_size) not in self._known:
                 self._known.add(candidate.identity(world_size))
                 return candidate
-        for attempt in range(_MAX_ATTEMPTS):
-            values = self.study.suggest(self.space, seed=self.seed, attempt=attempt)
+        for baseline in self._baselines:
+            attempt = baseline.next_attempt(self._attempts, world_size)
+            if attempt is not None and attempt.identity(world_size) not in self._known:
+                self._known.add(attempt.identity(world_size))
+                return attempt
+        points = self.study.suggestions(self.space, seed=self.seed)
+        for values in itertools.islice(points, _MAX_ATTEMPTS):
             candidate = candidate_of_proposal(
                 self.space.canonical(values), self.space, base=self.base, workload=self.workload
             )
@@ -149,33 +154,21 @@ class Search:
         outcome = future.result()
         self.study.tell(number, outcome, ceiling_bytes=self.ceiling_bytes)
         self.progress.finished(_label(number), candidate, outcome)
-        self._note(outcome)
+        self._note(candidate, outcome)
         if candidate.source == "base" and outcome.status is Status.INVALID:
             assert outcome.failure is not None
             raise ConfigError(
                 f"--base: DeepSpeed refuses it at initialize: {outcome.failure.reason}; mend the "
                 "config, or leave --base out"
             )
-        self._queue_next_attempt(candidate, outcome, first=True)
 
-    def _note(self, outcome: Outcome) -> None:
+    def _note(self, candidate: Candidate, outcome: Outcome) -> None:
         self._durations_s.append(outcome.duration_s)
+        if candidate.is_baseline:
+            self._attempts[candidate.identity(self.workload.world_size)] = outcome
         if outcome.status is Status.COMPLETE:
-            assert outcome.measurement is not None
-            tokens_per_s = outcome.measurement.tokens_per_s.mean
+            tokens_per_s = outcome.measured.tokens_per_s.mean
             self._best_tokens_per_s = max(self._best_tokens_per_s or 0.0, tokens_per_s)
-
-    def _queue_next_attempt(
-        self, candidate: Candidate, outcome: Outcome, *, first: bool = False
-    ) -> None:
-        """Queue what a baseline tries next when this attempt does not fit."""
-        for baseline in self._baselines:
-            if candidate in baseline.attempts:
-                attempt = baseline.next_attempt(candidate, outcome)
-                if attempt is not None and first:
-                    self._queue.appendleft(attempt)
-                elif attempt is not None:
-                    self._queue.append(attempt)
 
 
 def _label(number: int) -> str:

@@ -5,6 +5,7 @@ Only a proposal that is going to run becomes a trial of the stored study: duplic
 trace there, and its numbers run on without gaps.
 """
 
+import itertools
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -28,6 +29,7 @@ from autotune.search.constraint import constraints_of
 from autotune.space import Choices, IntRange, Parameter, SearchSpace
 
 _NUM_STARTUP_TRIALS = 10
+_MAX_TPE_ATTEMPTS = 10
 _STATES = {
     Status.COMPLETE: TrialState.COMPLETE,
     Status.TIMED_OUT: TrialState.FAIL,
@@ -93,35 +95,27 @@ class StoredStudy:
         """Return every trial, in the order they were launched."""
         return tuple(_record(trial) for trial in self._study.get_trials(deepcopy=False))
 
-    def suggest(self, space: SearchSpace, *, seed: int, attempt: int) -> dict[str, Scalar]:
-        """Return a new point of the space.
+    def suggestions(self, space: SearchSpace, *, seed: int) -> Iterator[dict[str, Scalar]]:
+        """Yield points of the space, one after the other, until the caller likes one.
 
-        The same study, seed and attempt give the same point, after a resume too.
-
-        Args:
-            space: what may be drawn.
-            seed: the study's.
-            attempt: raise it when the point that came was no use.
+        The same study and seed give the same points, after a resume too. A point that the caller
+        did not take counts as a running trial for the next, so that TPE moves away from it; after
+        `_MAX_TPE_ATTEMPTS` points are drawn at random, since a small space may hold nothing new
+        where TPE looks.
         """
         trials = self._study.get_trials(deepcopy=False)
-        with warnings.catch_warnings():
-            # `multivariate` and `group` are marked experimental since Optuna 2.
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            sampler = optuna.samplers.TPESampler(
-                multivariate=True,
-                group=True,
-                constant_liar=True,
-                n_startup_trials=_NUM_STARTUP_TRIALS,
-                seed=(seed * 1_000_003 + len(trials) * 1_009 + attempt) % 2**32,
-            )
-        seen = optuna.create_study(direction="maximize", sampler=sampler)
+        seed = (seed * 1_000_003 + len(trials)) % 2**32
+        seen = optuna.create_study(direction="maximize", sampler=_tpe(seed))
         seen.add_trials([trial for trial in trials if trial.state != TrialState.FAIL])
-        drawn = seen.ask()
-        values: dict[str, Scalar] = {}
-        for parameter in space.parameters:
-            if parameter.acts(values):
-                values[parameter.key] = _draw(drawn, parameter)
-        return values
+        for attempt in itertools.count():
+            if attempt == _MAX_TPE_ATTEMPTS:
+                seen.sampler = optuna.samplers.RandomSampler(seed=seed)
+            drawn = seen.ask()
+            values: dict[str, Scalar] = {}
+            for parameter in space.parameters:
+                if parameter.acts(values):
+                    values[parameter.key] = _draw(drawn, parameter)
+            yield values
 
     def begin(self, candidate: Candidate, space: SearchSpace) -> int:
         """Store a trial as running and return its number.
@@ -185,6 +179,19 @@ class StoredStudy:
         # writes; Optuna 5 offers no public way to set it.
         excesses = list(constraints_of(outcome, ceiling_bytes=ceiling_bytes).values())
         self._study._storage.set_trial_system_attr(trial_id, "constraints", excesses)
+
+
+def _tpe(seed: int) -> optuna.samplers.TPESampler:
+    with warnings.catch_warnings():
+        # `multivariate` and `group` are marked experimental since Optuna 2.
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return optuna.samplers.TPESampler(
+            multivariate=True,
+            group=True,
+            constant_liar=True,
+            n_startup_trials=_NUM_STARTUP_TRIALS,
+            seed=seed,
+        )
 
 
 def _shown(storage_url: str) -> str:

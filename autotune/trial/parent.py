@@ -12,6 +12,7 @@ import os
 import selectors
 import signal
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,18 +36,24 @@ class _Forks:
     def __init__(self, events_fd: int) -> None:
         self._events_fd = events_fd
         self._rank_pid = 0
-        self._pid_fd = -1
         self._selector = selectors.DefaultSelector()
 
     def serve(self) -> None:
         signal.signal(signal.SIGTERM, self._end)
         os.set_blocking(0, False)
         self._selector.register(0, selectors.EVENT_READ)
+        # A rank's end wakes the loop through a pipe: pidfd is not to be had on every kernel.
+        child_ended, written_on_signal = os.pipe()
+        os.set_blocking(written_on_signal, False)
+        signal.set_wakeup_fd(written_on_signal, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._selector.register(child_ended, selectors.EVENT_READ)
         commands = wire.LineReader()
         wire.send(self._events_fd, "ready", pid=os.getpid(), threads=_num_threads())
         while True:
             for key, _ in self._selector.select():
-                if key.fd == self._pid_fd:
+                if key.fd == child_ended:
+                    os.read(child_ended, 1 << 10)
                     self._reap()
                     continue
                 chunk = os.read(0, 1 << 20)
@@ -63,9 +70,8 @@ class _Forks:
         pid = os.fork()
         if pid == 0:
             self._become_rank(parent_pid, command)
-        self._rank_pid, self._pid_fd = pid, os.pidfd_open(pid)
-        self._selector.register(self._pid_fd, selectors.EVENT_READ)
-        wire.send(self._events_fd, "forked", pid=pid)
+        self._rank_pid = pid
+        wire.send(self._events_fd, "forked", pid=pid, at=time.time())
 
     def _become_rank(self, parent_pid: int, command: Mapping[str, Any]) -> None:
         """Never returns."""
@@ -75,6 +81,8 @@ class _Forks:
         code = 1
         try:
             os.setsid()
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             ending.die_with_parent(parent_pid, signal.SIGKILL)
             self._selector.close()
@@ -86,18 +94,21 @@ class _Forks:
             os._exit(code)
 
     def _reap(self) -> None:
-        _, status = os.waitpid(self._rank_pid, 0)
+        if not self._rank_pid:
+            return
+        pid, status = os.waitpid(self._rank_pid, os.WNOHANG)
+        if pid == 0:
+            return  # stopped or continued, not ended
         # The rank leads its own session: what it started and left behind ends with it.
         ending.kill_group(self._rank_pid)
-        self._selector.unregister(self._pid_fd)
-        os.close(self._pid_fd)
         wire.send(
             self._events_fd,
             "exited",
             pid=self._rank_pid,
             code=os.waitstatus_to_exitcode(status),
+            at=time.time(),
         )
-        self._rank_pid, self._pid_fd = 0, -1
+        self._rank_pid = 0
 
     def _end(self, *_: object) -> None:
         if self._rank_pid:

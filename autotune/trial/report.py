@@ -36,6 +36,9 @@ class RankReport:
     stop: str | None = None
     """Why its steps ended, if they did: `autotune.trial.stop.Stop`."""
     failure: RankFailure | None = None
+    forked_at: float = 0.0
+    """Seconds since the epoch, on the rank's node."""
+    exited_at: float = 0.0
 
     @classmethod
     def from_json(cls, mapping: Mapping[str, Any]) -> "RankReport":

@@ -15,6 +15,8 @@ import torch
 from autotune.outcome import Phase, PhaseMemory
 
 _STATUS = Path("/proc/self/status")
+_NO_THREAD = "Resource temporarily unavailable"
+_STACK_BYTES = 8 << 20
 _ASKED = re.compile(r"you tried to allocate (\d+) bytes")
 
 
@@ -64,15 +66,17 @@ class CpuDevice:
     def bytes_short_of(self, error: BaseException) -> int | None:
         text = str(error)
         asked = _ASKED.search(text)
+        held = _status_bytes("VmData") - self._data_at_fork
         # torch raises plain RuntimeErrors here; only their text tells them from others.
         out_of_memory = (
             isinstance(error, MemoryError)
             or (asked is not None and "DefaultCPUAllocator" in text)
             or "std::bad_alloc" in text
+            # A thread's stack counts too; without room for it, starting the thread fails.
+            or (_NO_THREAD in text and self._ceiling_bytes - held < 2 * _STACK_BYTES)
         )
         if not out_of_memory:
             return None
-        held = _status_bytes("VmData") - self._data_at_fork
         needed = held + int(asked.group(1)) if asked else held
         # Where the text does not say how much was asked for, it was more than there was.
         return max(needed, self._ceiling_bytes + 1)
