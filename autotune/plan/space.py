@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from autotune.ds_config.build import MICRO_BATCH, build_ds_config
-from autotune.errors import SpaceError, WorkloadError
+from autotune.ds_config.build import build_ds_config
+from autotune.errors import WorkloadError
 from autotune.hardware import Device
 from autotune.lint.fields import default_of
 from autotune.plan.request import PlanRequest
@@ -101,14 +101,15 @@ def plan_space(request: PlanRequest) -> SpacePlan:
     assert request.space is not None
     space = load_space(request.space)
     workload = request.workload(request.gpus)
-    bound = space.bind(workload, request.base or None)
-    lines = [_line(group, request) for group in _groups(request, bound, workload)]
+    groups = _groups(request, space.bind(workload, request.base or None), workload)
+    lines = [_line(group, request) for group in groups]
+    leanest = [_leanest(group).training for group in groups]
     return SpacePlan(
         space=space.name,
         workload=workload,
         device=request.device,
         lines=tuple(lines),
-        smallest_gpus=smallest_fitting(lambda gpus: _anything_fits(request, space, gpus)),
+        smallest_gpus=smallest_fitting(lambda gpus: _anything_fits(request, leanest, gpus)),
     )
 
 
@@ -189,7 +190,7 @@ def _line(group: list[_Screened], request: PlanRequest) -> SpaceLine:
             chosen = screened
             break
     if chosen is None:
-        leanest = min(group, key=lambda s: s.bill.device.needed_bytes)
+        leanest = _leanest(group)
         bill = predict_memory(leanest.training, surroundings)
         chosen = leanest if bill.fits else None
         training = leanest.training
@@ -208,25 +209,27 @@ def _line(group: list[_Screened], request: PlanRequest) -> SpaceLine:
     )
 
 
-def _anything_fits(request: PlanRequest, space: SearchSpace, gpus: int) -> bool:
+def _leanest(group: list[_Screened]) -> _Screened:
+    return min(group, key=lambda screened: screened.bill.device.needed_bytes)
+
+
+def _anything_fits(request: PlanRequest, leanest: list[Training], gpus: int) -> bool:
     """Whether the leanest proposal of any line fits on another number of GPUs."""
     try:
         workload = request.workload(gpus)
-        bound = space.bind(workload, request.base or None)
-    except (WorkloadError, SpaceError):
+    except WorkloadError:
         # The global batch cannot be shared out over so many ranks.
         return False
-    lean = replace(bound, parameters=tuple(_leanest(p) for p in bound.parameters))
     surroundings = request.surroundings(gpus)
-    for group in _groups(request, lean, workload):
-        leanest = min(group, key=lambda s: s.bill.device.needed_bytes)
-        if predict_memory(leanest.training, surroundings).fits:
-            return True
-    return False
-
-
-def _leanest(parameter: Parameter) -> Parameter:
-    if parameter.key != MICRO_BATCH or not isinstance(parameter.kind, Choices):
-        return parameter
-    sizes = [value for value in parameter.kind.values if isinstance(value, int | float)]
-    return replace(parameter, kind=Choices(values=(min(sizes),)))
+    moved = [
+        replace(
+            training,
+            world_size=gpus,
+            accumulation=max(workload.sequences_per_rank // training.micro_batch_size, 1),
+        )
+        for training in leanest
+        if workload.sequences_per_rank % training.micro_batch_size == 0
+    ]
+    screened = [(screen_memory(training, surroundings), training) for training in moved]
+    screened.sort(key=lambda pair: pair[0].device.needed_bytes)
+    return any(predict_memory(training, surroundings).fits for _, training in screened)

@@ -45,10 +45,11 @@ def space(tmp_path: Path) -> Path:
 
 
 def request(**changes: Any) -> PlanRequest:
-    return PlanRequest(**{"model": "7b", "gpus": 8, "gpu_type": "h100-80gb"} | changes)
+    usual: dict[str, Any] = {"model": "7b", "gpus": 8, "gpu_type": "h100-80gb"}
+    return PlanRequest(**usual | changes)
 
 
-def run(*arguments: str | Path) -> Result:
+def run(*arguments: str | int | Path) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 

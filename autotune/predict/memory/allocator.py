@@ -7,7 +7,7 @@ only if more than 1 MiB would remain. `allocated` counts whole blocks, so up to 
 tensor is waste.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from dataclasses import dataclass
 
 from autotune.predict.memory.items import ITEM_NAMES, NUM_ITEMS, Item, Part
@@ -28,34 +28,36 @@ _WASTE = int(Item.BLOCK_WASTE)
 _ADDRESS_BITS = 48
 
 
-class Block:
-    """A piece of a segment, in use or free; neighbours of one segment are linked.
-
-    `pool` is the free list it returns to: a segment serves one stream and one size class only.
-    """
-
-    __slots__ = ("address", "free", "item", "next", "pool", "previous", "requested", "size")
-
-    def __init__(self, size: int, address: int, pool: "Pool") -> None:
-        self.size = size
-        self.address = address
-        self.pool = pool
-        self.requested = 0
-        self.item = 0
-        self.free = True
-        self.previous: Block | None = None
-        self.next: Block | None = None
-
-
 class Pool:
-    """The free blocks of one stream and one size class, smallest first."""
+    """The free blocks of one stream and one size class."""
 
     __slots__ = ("blocks", "keys")
 
     def __init__(self) -> None:
         self.keys: list[int] = []
-        """Size and address in one number, which sorts as the pair would."""
-        self.blocks: list[Block] = []
+        """Size and address in one number, sorted: the first that is large enough fits best."""
+        self.blocks: dict[int, Block] = {}
+        """By key."""
+
+
+class Block:
+    """A piece of a segment, in use or free; neighbours of one segment are linked.
+
+    `pool` is where it returns to: a segment serves one stream and one size class only.
+    """
+
+    __slots__ = ("address", "free", "item", "next", "pool", "previous", "requested", "size")
+
+    address: int
+    free: bool
+    item: int
+    pool: Pool
+    requested: int
+    size: int
+
+    def __init__(self) -> None:
+        self.previous: Block | None = None
+        self.next: Block | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +80,8 @@ class CachingAllocator:
         self.reserved = 0
         self.peak_allocated = 0
         self.peak_reserved = 0
-        self.detail = ""
+        self._detail = ""
+        self._rising = True
         self._part = Part.INIT
         self._part_peak = 0
         self._part_detail = ""
@@ -91,90 +94,125 @@ class CachingAllocator:
         self._next_address = 0
 
     def allocate(self, num_bytes: int, item: int, stream: int = MAIN) -> Block:
-        """Hand out a block for `num_bytes`, from the cache or from a new segment."""
+        """Hand out a block for `num_bytes`, from the cache or from a new segment.
+
+        This and `free` run a hundred thousand times a prediction; hence no helpers inside.
+        """
         size = (num_bytes + 511) & ~511 or ROUND_BYTES
         small = size <= SMALL_BYTES
         pool = self._pools[2 * stream + small]
-        index = bisect_left(pool.keys, size << _ADDRESS_BITS)
-        if index < len(pool.keys):
-            del pool.keys[index]
-            block = pool.blocks.pop(index)
+        keys = pool.keys
+        index = bisect_left(keys, size << _ADDRESS_BITS)
+        if index < len(keys):
+            block = pool.blocks.pop(keys.pop(index))
         else:
             block = self._new_segment(size, pool)
-        rest = block.size - size
-        if rest > SMALL_BYTES or (small and rest >= ROUND_BYTES):
-            self._split(block, size, pool)
+        rest_size = block.size - size
+        if rest_size > SMALL_BYTES or (small and rest_size >= ROUND_BYTES):
+            rest = self._spare.pop() if self._spare else Block()
+            rest.size = rest_size
+            rest.address = address = block.address + size
+            rest.pool = pool
+            rest.free = True
+            rest.previous = block
+            following = block.next
+            rest.next = following
+            if following is not None:
+                following.previous = rest
+            block.next = rest
+            block.size = size
+            key = rest_size << _ADDRESS_BITS | address
+            insort(keys, key)
+            pool.blocks[key] = rest
+        else:
+            size = block.size
         block.free = False
         block.requested = num_bytes
         block.item = item
-        taken = block.size
         live = self._live
         live[item] += num_bytes
-        live[_WASTE] += taken - num_bytes
-        self.allocated += taken
-        if self.allocated > self._part_peak:
-            self._part_peak = self.allocated
-            self._part_detail = self.detail
-            self._snapshot = live[:]
+        live[_WASTE] += size - num_bytes
+        self.allocated = allocated = self.allocated + size
+        if allocated > self._part_peak:
+            self._part_peak = allocated
+            self._rising = True
         return block
 
     def free(self, block: Block) -> None:
         """Return a block to the cache, merged with free neighbours of its segment."""
+        if self._rising:
+            self._take_snapshot()
         size = block.size
         self.allocated -= size
         live = self._live
         live[block.item] -= block.requested
         live[_WASTE] -= size - block.requested
-        pool = block.pool
-        keys, blocks = pool.keys, pool.blocks
+        keys, blocks = block.pool.keys, block.pool.blocks
         other = block.previous
         if other is not None and other.free:
-            index = bisect_left(keys, other.size << _ADDRESS_BITS | other.address)
-            del keys[index], blocks[index]
-            self._merge(other, block)
+            key = other.size << _ADDRESS_BITS | other.address
+            del keys[bisect_left(keys, key)], blocks[key]
+            other.size = size = other.size + size
+            other.next = following = block.next
+            if following is not None:
+                following.previous = other
+            self._spare.append(block)
             block = other
         other = block.next
         if other is not None and other.free:
-            index = bisect_left(keys, other.size << _ADDRESS_BITS | other.address)
-            del keys[index], blocks[index]
-            self._merge(block, other)
+            key = other.size << _ADDRESS_BITS | other.address
+            del keys[bisect_left(keys, key)], blocks[key]
+            block.size = size = size + other.size
+            block.next = following = other.next
+            if following is not None:
+                following.previous = block
+            self._spare.append(other)
         block.free = True
-        key = block.size << _ADDRESS_BITS | block.address
-        index = bisect_left(keys, key)
-        keys.insert(index, key)
-        blocks.insert(index, block)
+        key = size << _ADDRESS_BITS | block.address
+        insort(keys, key)
+        blocks[key] = block
 
     def enter(self, part: Part, detail: str = "") -> None:
         """Start another part of the step: its peak is found apart from the others'."""
-        self.detail = detail
         if part is not self._part:
             self._close_part()
             self._part = part
             self._part_peak = self.allocated
-            self._part_detail = detail
-            self._snapshot = self._live[:]
+            self._rising = True
+        elif self._rising:
+            self._take_snapshot()
+        self._detail = detail
 
     def empty_cache(self) -> None:
         """Give back segments that are wholly free: `torch.cuda.empty_cache()`."""
         for pool in self._pools:
-            kept = [b for b in pool.blocks if b.previous is not None or b.next is not None]
-            self.reserved -= sum(b.size for b in pool.blocks) - sum(b.size for b in kept)
-            pool.blocks = kept
-            pool.keys = [b.size << _ADDRESS_BITS | b.address for b in kept]
+            for key, block in list(pool.blocks.items()):
+                if block.previous is None and block.next is None:
+                    pool.keys.remove(key)
+                    del pool.blocks[key]
+                    self.reserved -= block.size
 
     def reset_peaks(self) -> None:
         """Forget the peaks so far: `torch.cuda.reset_peak_memory_stats()`."""
         self._close_part()
         self.peak_allocated = self._part_peak = self.allocated
         self.peak_reserved = self.reserved
-        self._snapshot = self._live[:]
+        self._rising = True
 
     def peaks(self) -> dict[Part, Peak]:
         """Return the highest point of each part so far."""
         self._close_part()
         return dict(self._peaks)
 
+    def _take_snapshot(self) -> None:
+        """Keep what is live at a new peak; put off until the peak is over, since many follow."""
+        self._rising = False
+        self._snapshot = self._live[:]
+        self._part_detail = self._detail
+
     def _close_part(self) -> None:
+        if self._rising:
+            self._take_snapshot()
         self.peak_allocated = max(self.peak_allocated, self._part_peak)
         known = self._peaks.get(self._part)
         if known is None or self._part_peak > known.allocated_bytes:
@@ -192,35 +230,9 @@ class CachingAllocator:
             segment = MEDIUM_SEGMENT_BYTES
         else:
             segment = -(-size // SEGMENT_STEP_BYTES) * SEGMENT_STEP_BYTES
-        block = Block(segment, self._next_address, pool)
+        block = Block()
+        block.size, block.address, block.pool = segment, self._next_address, pool
         self._next_address += segment
         self.reserved += segment
         self.peak_reserved = max(self.peak_reserved, self.reserved)
         return block
-
-    def _split(self, block: Block, size: int, pool: Pool) -> None:
-        number, address = block.size - size, block.address + size
-        if self._spare:
-            rest = self._spare.pop()
-            rest.size, rest.address, rest.pool, rest.free = number, address, pool, True
-        else:
-            rest = Block(number, address, pool)
-        following = block.next
-        rest.previous, rest.next = block, following
-        if following is not None:
-            following.previous = rest
-        block.next = rest
-        block.size = size
-        key = number << _ADDRESS_BITS | address
-        index = bisect_left(pool.keys, key)
-        pool.keys.insert(index, key)
-        pool.blocks.insert(index, rest)
-
-    def _merge(self, low: Block, high: Block) -> None:
-        """Append a block to its lower neighbour; its object is used again."""
-        low.size += high.size
-        following = high.next
-        low.next = following
-        if following is not None:
-            following.previous = low
-        self._spare.append(high)

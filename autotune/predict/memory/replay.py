@@ -6,7 +6,7 @@ at the end of the first step.
 
 from dataclasses import dataclass
 
-from autotune.predict.memory.allocator import Block, CachingAllocator, Peak, Pool
+from autotune.predict.memory.allocator import Block, CachingAllocator, Peak
 from autotune.predict.memory.engine import Engine, create_engine
 from autotune.predict.memory.items import Item, Part
 from autotune.predict.memory.program import (
@@ -92,7 +92,7 @@ class _Runner:
         self, engine: Engine, program: Program, workspace_bytes: int, *, sharded: bool
     ) -> None:
         self.engine = engine
-        self.slots: list[Block] = [Block(0, 0, Pool())] * program.num_slots
+        self.slots: list[Block] = [Block()] * program.num_slots
         self.workspaces: set[int] = set()
         self.workspace_bytes = workspace_bytes
         # Below stage 3 nothing is gathered.
