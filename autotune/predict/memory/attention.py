@@ -20,6 +20,10 @@ class AttentionSizes:
     num_heads: int
     eager: bool
     """Scores are materialised: quadratic in the sequence length."""
+    wide_softmax: bool = True
+    """The eager softmax runs in fp32; GPT-2's stays in 16 bit."""
+    softmax_copies: bool = True
+    """It is handed an fp32 copy of the scores; torch's kernel reads fp16, and only fp16, itself."""
 
 
 def is_eager(attn_implementation: str, *, element_bytes: int, grouped: bool) -> bool:
@@ -89,7 +93,7 @@ def _eager(
 ) -> tuple[int, Saved]:
     """Record scores, scaling, mask, fp32 softmax, cast, and the product with the values.
 
-    Kept: the fp32 softmax and its 16-bit cast, 6 bytes a score.
+    Kept: the fp32 softmax and its 16-bit cast, 6 bytes a score; 2 where it stays in 16 bit.
     """
     recorder = layers.recorder
     if sizes.key_value_width != sizes.width:
@@ -102,9 +106,14 @@ def _eager(
     recorder.free(product)
     masked = _scores(layers, sizes, Item.ACTIVATIONS)
     recorder.free(scaled)
-    soft = _scores(layers, sizes, Item.ACTIVATIONS, fp32=True)
+    narrows = layers.sizes.low_precision and sizes.wide_softmax
+    if narrows and sizes.softmax_copies:
+        wide = _scores(layers, sizes, Item.ACTIVATIONS, fp32=True)
+        recorder.free(masked)
+        masked = wide
+    soft = _scores(layers, sizes, Item.ACTIVATIONS, fp32=sizes.wide_softmax)
     recorder.free(masked)
-    cast = _scores(layers, sizes, Item.ACTIVATIONS) if layers.sizes.low_precision else None
+    cast = _scores(layers, sizes, Item.ACTIVATIONS) if narrows else None
     by_head = layers.activation(sizes.width)
     output = layers.activation(sizes.width)
     recorder.free(by_head)
@@ -122,12 +131,18 @@ def _eager_backward(
     of_scores = _scores(layers, sizes, Item.ACTIVATION_GRADIENTS)
     value = layers.activation_gradient(sizes.width)
     recorder.free(gradient, saved.take("mixed"), saved.take("cast"), saved.take("v"))
-    if layers.sizes.low_precision:
+    narrows = layers.sizes.low_precision and sizes.wide_softmax
+    if narrows:
         wide = _scores(layers, sizes, Item.ACTIVATION_GRADIENTS, fp32=True)
         recorder.free(of_scores)
         of_scores = wide
-    of_soft = _scores(layers, sizes, Item.ACTIVATION_GRADIENTS)
+    copies = narrows and sizes.softmax_copies
+    of_soft = _scores(layers, sizes, Item.ACTIVATION_GRADIENTS, fp32=copies)
     recorder.free(of_scores, saved.take("soft"))
+    if copies:
+        narrow = _scores(layers, sizes, Item.ACTIVATION_GRADIENTS)
+        recorder.free(of_soft)
+        of_soft = narrow
     of_scaled = _scores(layers, sizes, Item.ACTIVATION_GRADIENTS)
     recorder.free(of_soft)
     query = layers.activation_gradient(sizes.width)

@@ -50,6 +50,8 @@ class Decoder(ABC):
                 element_bytes=training.element_bytes,
                 grouped=shape.key_value_width != shape.attention_width,
             ),
+            wide_softmax=shape.model_type != "gpt2",
+            softmax_copies=training.precision != "fp16",
         )
 
     @abstractmethod

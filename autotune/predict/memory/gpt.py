@@ -124,7 +124,7 @@ class GptDecoder(Decoder):
         self.embedding_dropout_rate = 0.0 if self.is_opt else 0.1 if rate is None else float(rate)
         self.embedding_mask: int | None = None
         if training.model.tie_word_embeddings:
-            self.recorder.uses[net.embedding] = 2
+            self.layers.tied.add(net.embedding)
 
     def embed(self) -> int:
         """Record tokens plus positions."""

@@ -71,6 +71,9 @@ class Layers:
     def __init__(self, recorder: Recorder, sizes: Sizes) -> None:
         self.recorder = recorder
         self.sizes = sizes
+        self.tied: set[int] = set()
+        """Parameters that two modules share."""
+        self._waiting: dict[int, int] = {}
 
     def activation(self, width: int, *, fp32: bool = False) -> int:
         """Allocate a tensor of `width` elements a token."""
@@ -92,8 +95,21 @@ class Layers:
         return self.recorder.allocate(self.sizes.element_bytes * known.num_elements, Item.GRADIENTS)
 
     def accumulate(self, parameter: int | None, slot: int | None) -> None:
-        """Hand a gradient to the engine."""
-        if parameter is not None and slot is not None:
+        """Hand a gradient to the engine; a shared parameter's first waits for the second.
+
+        The two are added out of place, so that three tensors of the parameter's size live at once.
+        """
+        if parameter is None or slot is None:
+            return
+        if parameter in self.tied:
+            first = self._waiting.pop(parameter, None)
+            if first is None:
+                self._waiting[parameter] = slot
+                return
+            total = self.weight_gradient(parameter)
+            self.recorder.free(first, slot)
+            slot = total
+        if slot is not None:
             self.recorder.gradient(parameter, slot)
 
     def trainable(self, parameter: int) -> bool:

@@ -112,7 +112,7 @@ class LlamaDecoder(Decoder):
         self.net = net
         self.experts: ExpertSizes | None = expert_sizes(training.model)
         if training.model.tie_word_embeddings:
-            self.recorder.uses[net.embedding] = 2
+            self.layers.tied.add(net.embedding)
 
     def embed(self) -> int:
         """Record the look-up."""

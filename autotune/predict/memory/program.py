@@ -49,9 +49,6 @@ class Recorder:
     parameters: Sequence[Parameter]
     events: list[Event] = field(default_factory=list)
     num_slots: int = 0
-    uses: dict[int, int] = field(default_factory=dict)
-    """Gradients still to come of parameters that are used more than once (tied embeddings)."""
-    _waiting: dict[int, int] = field(default_factory=dict)
 
     def allocate(self, num_bytes: int, item: Item) -> int:
         """Return the slot of a new tensor."""
@@ -81,15 +78,7 @@ class Recorder:
         self.events.append((ENTER, part, detail, 0))
 
     def gradient(self, parameter: int, slot: int) -> None:
-        """Autograd has a gradient; of a shared parameter it waits for, and sums, all of them."""
-        if self.uses.get(parameter, 1) > 1:
-            self.uses[parameter] -= 1
-            self._waiting[parameter] = slot
-            return
-        first = self._waiting.pop(parameter, None)
-        if first is not None:
-            self.free(slot)
-            slot = first
+        """Autograd has accumulated a parameter's gradient; the engine owns it from here on."""
         self.events.append((GRADIENT, parameter, slot, 0))
 
     def program(self) -> Program:

@@ -1,0 +1,29 @@
+"""Programs of models that nobody wrote down: traced from Hugging Face's own code.
+
+The only place under `autotune.predict` that imports torch, and only when a trace is asked for.
+"""
+
+from autotune.errors import WorkloadError
+from autotune.predict.memory.program import Program
+from autotune.predict.training import Training
+
+
+def trace_program(training: Training) -> Program:
+    """Trace one micro step of the job's model under fake tensors; no memory, no device.
+
+    A second for a few layers, ten for eighty.
+
+    Raises:
+        WorkloadError: transformers cannot build or run the model without real data.
+    """
+    from autotune.predict.trace.step import trace_step
+
+    try:
+        return trace_step(training)
+    except Exception as error:  # noqa: BLE001  whatever a model's own code may raise
+        name = type(error).__name__
+        raise WorkloadError(
+            f"--model {training.model.name}: model_type {training.model.model_type} cannot be "
+            f"traced ({name}: {str(error).splitlines()[0] if str(error) else 'no message'}); "
+            "its memory is not predicted"
+        ) from error
