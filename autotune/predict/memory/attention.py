@@ -22,6 +22,8 @@ class AttentionSizes:
     """Scores are materialised: quadratic in the sequence length."""
     wide_softmax: bool = True
     """The eager softmax runs in fp32; GPT-2's stays in 16 bit."""
+    dropout_rate: float = 0.0
+    """Of the eager scores; fused kernels drop without keeping anything."""
     softmax_copies: bool = True
     """It is handed an fp32 copy of the scores; torch's kernel reads fp16, and only fp16, itself."""
 
@@ -81,9 +83,16 @@ def attention_backward(
     return query, key, value
 
 
-def _scores(layers: Layers, sizes: AttentionSizes, item: Item, *, fp32: bool = False) -> int:
+def _scores(
+    layers: Layers,
+    sizes: AttentionSizes,
+    item: Item,
+    *,
+    fp32: bool = False,
+    element_bytes: int | None = None,
+) -> int:
     shared = layers.sizes
-    element_bytes = FP32 if fp32 else shared.element_bytes
+    element_bytes = element_bytes or (FP32 if fp32 else shared.element_bytes)
     number = shared.micro_batch_size * sizes.num_heads * shared.seq_len**2
     return layers.recorder.allocate(element_bytes * number, item)
 
@@ -113,11 +122,17 @@ def _eager(
         masked = wide
     soft = _scores(layers, sizes, Item.ACTIVATIONS, fp32=sizes.wide_softmax)
     recorder.free(masked)
-    cast = _scores(layers, sizes, Item.ACTIVATIONS) if narrows else None
+    kept = Saved(inputs.slots | {"soft": soft})
+    if narrows:
+        kept.slots["cast"] = _scores(layers, sizes, Item.ACTIVATIONS)
+    if sizes.dropout_rate > 0:
+        dropped = _scores(layers, sizes, Item.ACTIVATIONS)
+        mask = _scores(layers, sizes, Item.ACTIVATIONS, element_bytes=1)
+        recorder.free(kept.take("cast"))
+        kept.slots |= {"cast": dropped, "mask": mask}
     by_head = layers.activation(sizes.width)
     output = layers.activation(sizes.width)
     recorder.free(by_head)
-    kept = Saved(inputs.slots | {"soft": soft} | ({"cast": cast} if cast is not None else {}))
     if save:
         return output, kept
     recorder.free(*kept.slots.values())
@@ -131,6 +146,10 @@ def _eager_backward(
     of_scores = _scores(layers, sizes, Item.ACTIVATION_GRADIENTS)
     value = layers.activation_gradient(sizes.width)
     recorder.free(gradient, saved.take("mixed"), saved.take("cast"), saved.take("v"))
+    if sizes.dropout_rate > 0:
+        undropped = _scores(layers, sizes, Item.ACTIVATION_GRADIENTS)
+        recorder.free(of_scores, saved.take("mask"))
+        of_scores = undropped
     narrows = layers.sizes.low_precision and sizes.wide_softmax
     if narrows:
         wide = _scores(layers, sizes, Item.ACTIVATION_GRADIENTS, fp32=True)

@@ -11,6 +11,16 @@ from autotune.predict.memory.program import Program, Recorder
 from autotune.predict.training import Training
 
 
+_DROPOUT_KEYS = {"gpt2": ("attn_pdrop", 0.1), "opt": ("attention_dropout", 0.0)}
+"""Where a Hugging Face config keeps attention's dropout, and its default."""
+
+
+def _attention_dropout(training: Training) -> float:
+    key, usual = _DROPOUT_KEYS.get(training.model.model_type, ("attention_dropout", 0.0))
+    rate = training.model.hf_config.get(key)
+    return usual if rate is None else float(rate)
+
+
 class Decoder(ABC):
     """Records one micro step of a causal language model.
 
@@ -51,6 +61,7 @@ class Decoder(ABC):
                 grouped=shape.key_value_width != shape.attention_width,
             ),
             wide_softmax=shape.model_type != "gpt2",
+            dropout_rate=_attention_dropout(training),
             softmax_copies=training.precision != "fp16",
         )
 

@@ -7,7 +7,8 @@ from autotune.hardware import Device
 from autotune.predict.memory import coverage
 from autotune.predict.memory.bill import Bill, DeviceBill, HostBill
 from autotune.predict.memory.closed_form import estimate
-from autotune.predict.memory.families import program as hand_written
+from autotune.predict.memory.families import is_traced
+from autotune.predict.memory.families import program as program_of
 from autotune.predict.memory.host import host_memory
 from autotune.predict.memory.program import Parameter, Program
 from autotune.predict.memory.replay import replay
@@ -46,9 +47,12 @@ def predict_memory(
     Args:
         training: the job.
         surroundings: device, ceiling and host.
-        program: a traced micro step; None takes the one written by hand for the model's family.
+        program: a micro step traced before; None takes the family's, or traces it.
+
+    Raises:
+        WorkloadError: the model has to be traced, and cannot be.
     """
-    recorded = program or hand_written(training)
+    recorded = program or program_of(training)
     result = replay(training, recorded, workspace_bytes=surroundings.device.workspace_bytes)
     peak = result.peak
     device = DeviceBill(
@@ -63,7 +67,7 @@ def predict_memory(
         ceiling_bytes=surroundings.ceiling_bytes,
         parts=tuple(result.peaks.values()),
     )
-    method = "traced" if program else "replay"
+    method = "traced" if program or is_traced(training) else "replay"
     return _bill(training, surroundings, device, recorded.parameters, method=method)
 
 

@@ -5,6 +5,7 @@ closed form adds these numbers up; they are read off the same recorded events as
 that no formula is written twice.
 """
 
+import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -17,6 +18,10 @@ from autotune.predict.training import Training
 _ACTIVATION_ITEMS = frozenset(
     {int(Item.ACTIVATIONS), int(Item.ACTIVATION_GRADIENTS), int(Item.LOGITS)}
 )
+
+
+_IN_A_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|block|layer)\.\d+\.")
+"""How models name what lies in their layers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +139,7 @@ def _weigh(key: _Key) -> Weighted:
     training = key.training
     parameters = program(_tiny(training)).parameters
     layers = training.model.num_hidden_layers
-    inside = [p.num_elements for p in parameters if p.name.startswith("layers.")]
+    inside = [p.num_elements for p in parameters if _IN_A_LAYER.search(p.name)]
     return Weighted(
         parameters=parameters,
         head=training.model.vocab_size * training.model.hidden_size,

@@ -53,19 +53,34 @@ def _whole_sequences() -> Iterator[None]:
 def _build(training: Training) -> nn.Module:
     config_values = dict(training.model.hf_config)
     config = AutoConfig.for_model(config_values.pop("model_type"), **config_values)
+    config.num_hidden_layers = training.model.num_hidden_layers
     config.use_cache = False
-    attention = training.attn_implementation
-    model: nn.Module = AutoModelForCausalLM.from_config(
-        config,
-        # Fused kernels that no CPU has keep the same tensors as torch's own.
-        attn_implementation="eager" if attention == "eager" else "sdpa",
-        dtype=_DTYPES[training.precision],
-    )
+    eager = training.attn_implementation == "eager"
+    if not eager:
+        # CUDA's fused kernels drop scores without keeping them; the CPU's cannot and would fall
+        # back to a quadratic computation.
+        for name in ("attention_dropout", "attn_pdrop"):
+            if hasattr(config, name):
+                setattr(config, name, 0.0)
+    model = _from_config(config, training, attention="eager" if eager else "sdpa")
     model.train()
     if training.activation_checkpointing:
         model.gradient_checkpointing_enable(  # type: ignore[operator]
             gradient_checkpointing_kwargs={"use_reentrant": False}
         )
+    return model
+
+
+def _from_config(config: Any, training: Training, *, attention: str) -> nn.Module:
+    """Build the model; one that knows no fused attention is built with its own."""
+    dtype = _DTYPES[training.precision]
+    build = AutoModelForCausalLM.from_config
+    try:
+        model: nn.Module = build(config, attn_implementation=attention, dtype=dtype)
+    except ValueError:
+        if attention == "eager":
+            raise
+        model = build(config, attn_implementation="eager", dtype=dtype)
     return model
 
 

@@ -57,9 +57,14 @@ class StorageTracer(TorchDispatchMode):
 
     def change_item(self, slot: int, item: Item) -> None:
         """Say what a tensor was for, once that is known."""
+        self._change(slot, item=item)
+
+    def _change(self, slot: int, *, item: Item | None = None, num_bytes: int | None = None) -> None:
         index = self.allocations[slot]
-        kind, first, size, _ = self.recorder.events[index]
-        self.recorder.events[index] = (kind, first, size, int(item))
+        kind, first, size, known = self.recorder.events[index]
+        size = size if num_bytes is None else num_bytes
+        known = known if item is None else int(item)
+        self.recorder.events[index] = (kind, first, size, known)
 
     def __torch_dispatch__(
         self,
@@ -79,6 +84,9 @@ class StorageTracer(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         for tensor in _tensors(result):
             self._follow(tensor)
+        if name == "bernoulli_":
+            # The CPU's dropout mask has the tensor's own type, CUDA's a byte an element.
+            self._change(self.slots[handle(result)], num_bytes=result.numel())
         self.recorder.free(*scratch)
         return result
 
