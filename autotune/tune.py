@@ -123,12 +123,29 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
             seed=opened.setup.seed,
             study_folder=folder,
         )
-        try:
-            _search(opened, evaluator, request=request, progress=progress)
-            _confirm(opened.stored, evaluator, num_rounds=request.confirm_rounds, progress=progress)
-        finally:
-            # Whatever ended the search, its files tell what there is.
-            record = write_study_files(StudyView.of(opened.stored), folder)
+        return run_study(opened, evaluator, folder, request=request, progress=progress)
+
+
+def run_study(
+    opened: OpenedStudy,
+    evaluator: Evaluator,
+    folder: Path,
+    *,
+    request: TuneRequest,
+    progress: Progress,
+) -> TuneResult:
+    """Search, confirm and export with any evaluator.
+
+    Raises:
+        DispatchError: the pool failed; what had finished is stored and its files are written.
+        KeyboardInterrupt: likewise.
+    """
+    try:
+        _search(opened, evaluator, request=request, progress=progress)
+        _confirm(opened.stored, evaluator, num_rounds=request.confirm_rounds, progress=progress)
+    finally:
+        # Whatever ended the search, its files tell what there is.
+        record = write_study_files(StudyView.of(opened.stored), folder)
     return TuneResult(study=StudyView.of(opened.stored), folder=folder, record=record)
 
 
@@ -152,7 +169,10 @@ def _search(
 def _confirm(
     stored: StoredStudy, evaluator: Evaluator, *, num_rounds: int, progress: Progress
 ) -> None:
-    """Confirm the fastest proposal against the fastest baseline; the next one if it fails."""
+    """Confirm the fastest proposal against the fastest baseline; the next one if it fails.
+
+    If all of them fail, or there is none, the baseline is run by itself.
+    """
     records = stored.records()
     baseline = best_of([r for r in records if r.candidate.is_baseline])
     finalists = sorted(
@@ -161,7 +181,7 @@ def _confirm(
         reverse=True,
     )[:_MAX_FINALISTS]
     confirmations = []
-    for winner in finalists or ([baseline] if baseline else []):
+    for winner in [*finalists, baseline] if baseline else finalists:
         confirmation = confirm(
             evaluator, winner, baseline, num_rounds=num_rounds, progress=progress
         )

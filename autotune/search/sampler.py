@@ -37,6 +37,7 @@ _STATES = {
 }
 """All others are PRUNED: TPE learns from a pruned trial's constraint, and nothing from a failed."""
 
+_WAS_INTERRUPTED = "interrupted"
 _INTERRUPTED = "interrupted: the driver ended while this trial ran; it is asked again on --resume"
 
 
@@ -104,7 +105,9 @@ class StoredStudy:
         where TPE looks.
         """
         trials = self._study.get_trials(deepcopy=False)
-        seed = (seed * 1_000_003 + len(trials)) % 2**32
+        # An interrupted trial is asked again, so it must not move what comes after it.
+        num_asked = sum(not trial.user_attrs.get(_WAS_INTERRUPTED) for trial in trials)
+        seed = (seed * 1_000_003 + num_asked) % 2**32
         seen = optuna.create_study(direction="maximize", sampler=_tpe(seed))
         seen.add_trials([trial for trial in trials if trial.state != TrialState.FAIL])
         for attempt in itertools.count():
@@ -157,17 +160,21 @@ class StoredStudy:
             value = measurement.tokens_per_s.mean
         self._study.tell(number, value, state=state)
 
+    def is_told(self, number: int) -> bool:
+        """Whether it is stored how a trial ended."""
+        return self._study.get_trials(deepcopy=False)[number].state.is_finished()
+
     def interrupt(self, number: int) -> None:
         """Store that the driver ended while this trial ran."""
         trial = self._running(number)
         outcome = Outcome(
             status=Status.CRASHED,
-            evaluator=str(self.attributes.get("evaluator", "")),
+            evaluator=str(self.attributes.get("setup", {}).get("evaluator", "")),
             failure=Failure(reason=_INTERRUPTED),
         )
         for name, value in _attributes(outcome).items():
             trial.set_user_attr(name, value)
-        trial.set_user_attr("interrupted", value=True)
+        trial.set_user_attr(_WAS_INTERRUPTED, value=True)
         self._study.tell(number, state=TrialState.FAIL)
 
     def _running(self, number: int) -> optuna.Trial:
@@ -203,6 +210,11 @@ def _shown(storage_url: str) -> str:
 def _translated(where: str) -> Iterator[None]:
     try:
         yield
+    except ImportError as error:
+        raise StoreError(
+            f"{where}: its driver is not installed ({error.__cause__ or error}); install it, or "
+            "name one that is, as in postgresql+psycopg:// with `pip install 'autotune[postgres]'`"
+        ) from error
     except Exception as error:  # SQLAlchemy and each of its drivers raise errors of their own
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise StoreError(f"{where}: cannot be opened: {reason}") from error
@@ -214,7 +226,7 @@ def _record(trial: optuna.trial.FrozenTrial) -> TrialRecord:
         number=trial.number,
         candidate=Candidate.from_json(trial.user_attrs["candidate"]),
         outcome=Outcome.from_json(outcome) if outcome and trial.state.is_finished() else None,
-        interrupted=bool(trial.user_attrs.get("interrupted")),
+        interrupted=bool(trial.user_attrs.get(_WAS_INTERRUPTED)),
     )
 
 
