@@ -147,6 +147,7 @@ class Slot:
                     "autotune.trial.parent",
                     str(theirs),
                     str(os.getpid()),
+                    self._device_kind,
                     self._model_type,
                 ],
                 stdin=subprocess.PIPE,
