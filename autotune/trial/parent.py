@@ -2,8 +2,8 @@
 
 Started by a slot as ``python -m autotune.trial.parent EVENTS_FD SLOT_PID DEVICE_KIND MODEL_TYPE``.
 Reads one command a line on standard input: ``{"spec": ..., "place": ...}`` forks a rank, end of
-file ends it and its rank. Writes events to EVENTS_FD: ``ready``, ``forked``, ``exited``; its ranks write
-theirs to the same pipe.
+file ends it and its rank. Writes events to EVENTS_FD: ``ready``, ``forked``, ``exited``; its ranks
+write theirs to the same pipe.
 
 It never touches CUDA and never runs a tensor operation, so that its forks may do both.
 """
