@@ -10,6 +10,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -66,6 +67,10 @@ class StoredStudy:
             else:
                 self._study = optuna.load_study(study_name=name, storage=storage)
 
+    def close(self) -> None:
+        """Give back the connections to the storage's server."""
+        _close(self._study._storage)
+
     @staticmethod
     def check(name: str, storage_url: str, *, exists: bool) -> None:
         """Make sure that a study exists, or that it does not.
@@ -74,8 +79,20 @@ class StoredStudy:
             StoreError: it is not so, or the storage cannot be opened.
         """
         shown = _shown(storage_url)
+        file = _sqlite_file(storage_url)
+        if file is not None and not file.exists():
+            # Opening it would make it.
+            if exists:
+                raise StoreError(f"--study {name}: no such study: there is no file {file}")
+            if not file.absolute().parent.is_dir():
+                raise StoreError(
+                    f"--storage {shown}: cannot be opened: there is no folder {file.parent}"
+                )
+            return
         with _translated(f"--storage {shown}"):
-            names = optuna.get_all_study_names(storage_url)
+            storage = optuna.storages.get_storage(storage_url)
+            names = optuna.get_all_study_names(storage)
+            _close(storage)
         if exists and name not in names:
             raise StoreError(f"--study {name}: no such study in {shown}")
         if not exists and name in names:
@@ -201,9 +218,23 @@ def _tpe(seed: int) -> optuna.samplers.TPESampler:
         )
 
 
+def _close(storage: optuna.storages.BaseStorage) -> None:
+    # Optuna leaves its pool of connections to the garbage collector.
+    storage.remove_session()
+    engine = getattr(getattr(storage, "_backend", storage), "engine", None)
+    if engine is not None:
+        engine.dispose()
+
+
 def _shown(storage_url: str) -> str:
     """Return a storage URL without its password."""
     return re.sub(r"(://[^:/@]+):[^@]*@", r"\1:***@", storage_url)
+
+
+def _sqlite_file(storage_url: str) -> Path | None:
+    """Return the file of a SQLite URL; None for any other storage."""
+    match = re.fullmatch(r"sqlite(?:\+\w+)?:///([^?]+)", storage_url)
+    return Path(match[1]) if match and match[1] != ":memory:" else None
 
 
 @contextmanager
