@@ -18,8 +18,11 @@ _NAMES = {
     "num_attention_heads": ("num_attention_heads", "n_head", "num_heads"),
     "vocab_size": ("vocab_size",),
 }
-_INTERMEDIATE = ("intermediate_size", "n_inner", "ffn_dim", "d_ff")
-_POSITIONS = ("max_position_embeddings", "n_positions")
+_OPTIONAL = {
+    "intermediate_size": ("intermediate_size", "n_inner", "ffn_dim", "d_ff"),
+    "num_key_value_heads": ("num_key_value_heads",),
+    "max_position_embeddings": ("max_position_embeddings", "n_positions"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +104,11 @@ def load_model_shape(name: str) -> ModelShape:
     path = Path(name)
     if path.is_dir():
         path /= "config.json"
+        if not path.is_file():
+            raise WorkloadError(
+                f"--model {name}: a folder without a config.json; give the folder of a Hugging "
+                f"Face model, or a preset: {', '.join(PRESETS)}"
+            )
     if not path.is_file():
         raise WorkloadError(
             f"--model {name}: neither a preset nor a Hugging Face config.json or model folder; "
@@ -127,14 +135,17 @@ def shape_from_hf_config(config: Mapping[str, Any], *, name: str, where: str) ->
     Raises:
         WorkloadError: a dimension is missing or not a positive whole number; all are named.
     """
-    config = config.get("text_config", config)
+    inner = config.get("text_config")
+    config = inner if isinstance(inner, Mapping) else config
     faults: list[str] = []
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
         faults.append(f"{where}: model_type is missing; Hugging Face needs it to build the model")
     found = {}
-    for dimension, names in _NAMES.items():
+    for dimension, names in (_NAMES | _OPTIONAL).items():
         value = _first(config, names)
+        if value is None and dimension in _OPTIONAL:
+            continue
         if value is None:
             faults.append(f"{where}: {dimension} is missing (looked for {', '.join(names)})")
         elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -149,15 +160,17 @@ def shape_from_hf_config(config: Mapping[str, Any], *, name: str, where: str) ->
     if faults:
         raise WorkloadError(*faults)
     tied_by_default = model_type in LEARNED_POSITIONS
+    assumed = {
+        "intermediate_size": 4 * found["hidden_size"],
+        "num_key_value_heads": found["num_attention_heads"],
+        "max_position_embeddings": 0,
+    }
     return ModelShape(
         name=name,
         model_type=str(model_type),
-        intermediate_size=_first(config, _INTERMEDIATE) or 4 * found["hidden_size"],
-        num_key_value_heads=config.get("num_key_value_heads") or found["num_attention_heads"],
-        max_position_embeddings=_first(config, _POSITIONS) or 0,
         tie_word_embeddings=bool(config.get("tie_word_embeddings", tied_by_default)),
         hf_config=dict(config),
-        **found,
+        **(assumed | found),
     )
 
 

@@ -62,7 +62,7 @@ class StudyView:
     setup: StudySetup
     records: tuple[TrialRecord, ...]
     confirmations: tuple[Confirmation, ...]
-    """In order; the last one decides, those before it failed."""
+    """In order; the last one that can be exported decides, the winners before it failed."""
 
     @classmethod
     def of(cls, stored: StoredStudy) -> Self:
@@ -80,15 +80,16 @@ class StudyView:
     @property
     def confirmation(self) -> Confirmation | None:
         """The one that decides, or None if nothing was confirmed."""
-        if self.confirmations and self.confirmations[-1].exported is not None:
-            return self.confirmations[-1]
-        return None
+        decided = (c for c in reversed(self.confirmations) if c.exported is not None)
+        return next(decided, None)
 
     @property
     def exported(self) -> TrialRecord | None:
         """The trial whose config is exported, or None."""
         confirmation = self.confirmation
-        return None if confirmation is None else self.records[confirmation.exported or 0]
+        if confirmation is None or confirmation.exported is None:
+            return None
+        return self.records[confirmation.exported]
 
     @property
     def best_baseline(self) -> TrialRecord | None:

@@ -1,5 +1,6 @@
 """A study's folder and storage: made new, or opened again for the same job."""
 
+import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -7,14 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from autotune import dotted
+from autotune.ceiling import format_gib
+from autotune.ds_config.build import MICRO_BATCH
 from autotune.errors import StoreError
+from autotune.model_shape import ModelShape
 from autotune.search.sampler import StoredStudy
 from autotune.study import StudySetup
 
 STUDY_DB = "study.db"
 
-# What may differ between the runs of one study: where its trials run is noted, not compared.
-_NOT_COMPARED = ("seed", "environment", "workload.origin")
+# What else may differ between the runs of a study (seed, environment) is noted, not compared.
+_OPTIONS = {
+    "gpus": "--gpus",
+    "seq_len": "--seq-len",
+    "global_batch_size": "--global-batch-size",
+    "precision": "--precision",
+    "device": "--device",
+    "evaluator": "--evaluator",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,48 +60,117 @@ def check_study(folder: Path, storage_url: str, *, resume: bool, named: bool) ->
         raise StoreError(
             f"--study {folder.name}: {folder} exists; go on with --resume, or choose another name"
         )
+    _require_folder(folder)
     in_folder = storage_url.endswith(f"{folder / STUDY_DB}")
     if resume or not in_folder:
         StoredStudy.check(folder.name, storage_url, exists=resume)
+
+
+def check_same_job(folder: Path, storage_url: str, setup: StudySetup) -> StudySetup:
+    """Return what a study was begun with, if it is the same job.
+
+    Args:
+        folder: the study's.
+        storage_url: its storage.
+        setup: what is asked for now; a `ceiling_bytes` of 0 is not compared.
+
+    Raises:
+        StoreError: it belongs to another workload, space, ceiling or device.
+    """
+    stored = StoredStudy(folder.name, storage_url, create=False)
+    begun = stored.attributes.get("setup")
+    stored.close()
+    if begun is None:
+        raise StoreError(
+            f"--resume {folder.name}: its driver ended before a trial was begun; remove {folder} "
+            "and leave --resume out, or choose another name"
+        )
+    first = StudySetup.from_json(begun)
+    faults = [
+        f"--resume {folder.name}: {difference}; use the options it was begun with, or begin "
+        "another study"
+        for difference in differences(first, setup)
+    ]
+    if faults:
+        raise StoreError(*faults)
+    return first
 
 
 def open_study(folder: Path, storage_url: str, setup: StudySetup, *, resume: bool) -> OpenedStudy:
     """Make the study, or open it and make sure that it is the same job.
 
     Raises:
-        StoreError: it belongs to another workload, space, ceiling or device.
+        StoreError: it belongs to another workload, space, ceiling or device, or cannot be made.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    if resume:
+        setup = check_same_job(folder, storage_url, setup)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"{folder}: cannot be made: {error.strerror}") from error
     stored = StoredStudy(folder.name, storage_url, create=not resume)
     if not resume:
-        # Through JSON: what a resume will read is what this run uses.
         stored.set_attribute("setup", setup.to_json())
-        return OpenedStudy(stored=stored, setup=setup)
-    first = StudySetup.from_json(stored.attributes["setup"])
-    faults = [
-        f"--resume {folder.name}: {key} is {now!r}, the study was begun with {then!r}; use the "
-        "options it was begun with, or begin another study"
-        for key, then, now in _differences(first, setup)
-    ]
-    if faults:
-        raise StoreError(*faults)
-    return OpenedStudy(stored=stored, setup=first)
+    return OpenedStudy(stored=stored, setup=setup)
 
 
-def _differences(first: StudySetup, now: StudySetup) -> Iterator[tuple[str, Any, Any]]:
+def _require_folder(folder: Path) -> None:
+    """Make sure, before anything is started, that a folder can be made."""
+    nearest = next(path for path in folder.absolute().parents if path.exists())
+    if not nearest.is_dir():
+        raise StoreError(f"{folder}: cannot be made: {nearest} is not a folder")
+    if not os.access(nearest, os.W_OK):
+        raise StoreError(f"{folder}: cannot be made: {nearest} is not writable")
+
+
+def differences(first: StudySetup, now: StudySetup) -> Iterator[str]:
+    """Yield a clause for each thing in which two setups differ; consequences are left out."""
+    model, other_model = first.workload.model, now.workload.model
+    if model != other_model:
+        yield f"the model is {other_model.name}, the study's is {_told_apart(model, other_model)}"
     before, after = _comparable(first), _comparable(now)
-    for key in sorted(before.keys() | after.keys()):
-        if before.get(key) != after.get(key):
-            yield key, before.get(key), after.get(key)
+    for key, option in _OPTIONS.items():
+        if before[key] != after[key]:
+            yield f"{option} is {after[key]}, the study's is {before[key]}"
+    base, other_base = dotted.flatten(first.base), dotted.flatten(now.base)
+    keys = sorted(k for k in base.keys() | other_base.keys() if base.get(k) != other_base.get(k))
+    if keys:
+        yield f"--base differs in {', '.join(keys)}"
+    if now.ceiling_bytes and first.ceiling_bytes != now.ceiling_bytes:
+        yield (
+            f"--memory-ceiling is {format_gib(now.ceiling_bytes)}, the study's is "
+            f"{format_gib(first.ceiling_bytes)}"
+        )
+    same_batch = first.workload.sequences_per_rank == now.workload.sequences_per_rank
+    space, other_space = _parameters(first), _parameters(now)
+    keys = sorted(
+        k
+        for k in space.keys() | other_space.keys()
+        if space.get(k) != other_space.get(k) and (same_batch or k != MICRO_BATCH)
+    )
+    if keys:
+        yield f"the search space differs in {', '.join(keys)}"
+
+
+def _told_apart(model: ModelShape, other: ModelShape) -> str:
+    if model.name != other.name:
+        return model.name
+    before, after = dotted.flatten(model.to_json()), dotted.flatten(other.to_json())
+    changed = sorted(k for k in before.keys() | after.keys() if before.get(k) != after.get(k))
+    return f"another one of that name (it differs in {', '.join(changed)})"
 
 
 def _comparable(setup: StudySetup) -> Mapping[str, Any]:
-    flat = dotted.flatten(setup.to_json())
-    # The space is compared by its parameters, one by one.
-    for parameter in flat.pop("space.parameters"):
-        flat[f"space.{parameter['key']}"] = parameter
+    workload = setup.workload
     return {
-        key: value
-        for key, value in flat.items()
-        if not any(key == name or key.startswith(f"{name}.") for name in _NOT_COMPARED)
+        "gpus": workload.world_size,
+        "seq_len": workload.seq_len,
+        "global_batch_size": workload.global_batch_size,
+        "precision": workload.precision,
+        "device": setup.device_kind,
+        "evaluator": setup.evaluator,
     }
+
+
+def _parameters(setup: StudySetup) -> Mapping[str, Any]:
+    return {parameter.key: parameter.to_json() for parameter in setup.space.parameters}

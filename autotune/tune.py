@@ -1,24 +1,30 @@
 """`autotune run` from end to end: set up, search, confirm, export."""
 
+import difflib
+import importlib.util
 import json
 import os
+import re
 import secrets
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from autotune.ceiling import parse_ceiling
-from autotune.ds_config.build import build_ds_config
+from autotune.ceiling import parse_bytes, parse_ceiling
+from autotune.ds_config.auto import resolve_auto
+from autotune.ds_config.build import BATCH_KEYS, build_ds_config
 from autotune.ds_config.read import read_ds_config
 from autotune.environment import describe_environment
-from autotune.errors import ConfigError, HardwareError
+from autotune.errors import ConfigError, HardwareError, WorkloadError
 from autotune.evaluate import Evaluator
 from autotune.evaluate.measured import MeasuredEvaluator
 from autotune.export import write_study_files
-from autotune.model_shape import load_model_shape
+from autotune.model_shape import ModelShape, load_model_shape
 from autotune.pool import machine
 from autotune.pool.pool import Pool, PoolRequest
 from autotune.search.budget import Budget
@@ -28,9 +34,17 @@ from autotune.search.progress import Progress
 from autotune.search.sampler import StoredStudy
 from autotune.space import load_space
 from autotune.study import StudySetup, StudyView
-from autotune.study_folder import STUDY_DB, OpenedStudy, check_study, open_study, study_folder
+from autotune.study_folder import (
+    STUDY_DB,
+    OpenedStudy,
+    check_same_job,
+    check_study,
+    open_study,
+    study_folder,
+)
 from autotune.workload import Workload, resolve_workload
 
+_CONNECT_S = 5.0
 _MAX_FINALISTS = 3
 """Trials that are confirmed, one after the other, as long as each fails its confirmation."""
 
@@ -91,12 +105,27 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
         device_kind=device_kind,
     )
     space = load_space(request.space).bind(workload, base)
-    _check_ceiling_early(request, device_kind)
-    if base:
-        _ask_deepspeed(request, base, workload)
+    ceiling_bytes = _early_ceiling_bytes(request, device_kind)
     folder = study_folder(request.studies_folder, request.study, shape.name, request.gpus)
     storage = request.storage or f"sqlite:///{folder / STUDY_DB}"
     check_study(folder, storage, resume=request.resume, named=request.study is not None)
+    setup = StudySetup(
+        workload=workload,
+        space=space,
+        base=base,
+        device_kind=device_kind,
+        ceiling_bytes=ceiling_bytes,
+        evaluator="measured",
+        seed=secrets.randbelow(2**31) if request.seed is None else request.seed,
+        environment={},
+    )
+    if request.resume:
+        check_same_job(folder, storage, setup)
+    _require_modelling_code(shape)
+    if request.ray_address:
+        _require_listener(request.ray_address)
+    if base:
+        _ask_deepspeed(request, base, workload)
     pool_request = PoolRequest(
         world_size=request.gpus,
         device_kind=device_kind,
@@ -105,14 +134,9 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
     )
     with Pool(pool_request) as pool:
         ceiling_bytes = parse_ceiling(request.memory_ceiling, device_bytes=pool.device_bytes)
-        setup = StudySetup(
-            workload=workload,
-            space=space,
-            base=base,
-            device_kind=device_kind,
+        setup = replace(
+            setup,
             ceiling_bytes=ceiling_bytes,
-            evaluator="measured",
-            seed=secrets.randbelow(2**31) if request.seed is None else request.seed,
             environment=describe_environment(pool.device_names, device_kind=device_kind),
         )
         opened = open_study(folder, storage, setup, resume=request.resume)
@@ -123,12 +147,29 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
             seed=opened.setup.seed,
             study_folder=folder,
         )
-        try:
-            _search(opened, evaluator, request=request, progress=progress)
-            _confirm(opened.stored, evaluator, num_rounds=request.confirm_rounds, progress=progress)
-        finally:
-            # Whatever ended the search, its files tell what there is.
-            record = write_study_files(StudyView.of(opened.stored), folder)
+        return run_study(opened, evaluator, folder, request=request, progress=progress)
+
+
+def run_study(
+    opened: OpenedStudy,
+    evaluator: Evaluator,
+    folder: Path,
+    *,
+    request: TuneRequest,
+    progress: Progress,
+) -> TuneResult:
+    """Search, confirm and export with any evaluator.
+
+    Raises:
+        DispatchError: the pool failed; what had finished is stored and its files are written.
+        KeyboardInterrupt: likewise.
+    """
+    try:
+        _search(opened, evaluator, request=request, progress=progress)
+        _confirm(opened.stored, evaluator, num_rounds=request.confirm_rounds, progress=progress)
+    finally:
+        # Whatever ended the search, its files tell what there is.
+        record = write_study_files(StudyView.of(opened.stored), folder)
     return TuneResult(study=StudyView.of(opened.stored), folder=folder, record=record)
 
 
@@ -152,7 +193,10 @@ def _search(
 def _confirm(
     stored: StoredStudy, evaluator: Evaluator, *, num_rounds: int, progress: Progress
 ) -> None:
-    """Confirm the fastest proposal against the fastest baseline; the next one if it fails."""
+    """Confirm the fastest proposal against the fastest baseline; the next one if it fails.
+
+    If all of them fail, or there is none, the baseline is run by itself.
+    """
     records = stored.records()
     baseline = best_of([r for r in records if r.candidate.is_baseline])
     finalists = sorted(
@@ -161,7 +205,7 @@ def _confirm(
         reverse=True,
     )[:_MAX_FINALISTS]
     confirmations = []
-    for winner in finalists or ([baseline] if baseline else []):
+    for winner in [*finalists, baseline] if baseline else finalists:
         confirmation = confirm(
             evaluator, winner, baseline, num_rounds=num_rounds, progress=progress
         )
@@ -178,13 +222,67 @@ def _device_kind(request: TuneRequest) -> str:
     return "cpu" if request.device == "cpu" else "cuda"
 
 
-def _check_ceiling_early(request: TuneRequest, device_kind: str) -> None:
-    """Refuse a wrong ceiling before Ray is started, as far as this machine can tell."""
-    device_bytes = 2**60
-    if device_kind == "cpu" and request.ray_address is None:
-        num_slots = max(machine.num_cpus() // request.gpus, 1) * request.gpus
+def _early_ceiling_bytes(request: TuneRequest, device_kind: str) -> int:
+    """Return the ceiling before Ray is started; 0 where only the pool's devices tell.
+
+    Raises:
+        HardwareError: it is wrong, as far as this machine can tell.
+    """
+    device_bytes = 0
+    num_cpus = machine.num_cpus()
+    # With more ranks than CPUs the pool says what is there.
+    if device_kind == "cpu" and request.ray_address is None and request.gpus <= num_cpus:
+        num_slots = num_cpus // request.gpus * request.gpus
         device_bytes = machine.host_memory_bytes() // num_slots
-    parse_ceiling(request.memory_ceiling, device_bytes=device_bytes)
+    if device_bytes:
+        return parse_ceiling(request.memory_ceiling, device_bytes=device_bytes)
+    if request.memory_ceiling.strip().endswith("%"):
+        if float(request.memory_ceiling.strip().rstrip("% ") or 0) > 100:
+            raise HardwareError(
+                f"--memory-ceiling {request.memory_ceiling}: is above the whole device; use 100% "
+                "or less"
+            )
+        parse_ceiling(request.memory_ceiling, device_bytes=2**40)
+        return 0
+    return parse_bytes(request.memory_ceiling, where="--memory-ceiling")
+
+
+def _require_listener(address: str) -> None:
+    """Make sure that something answers at HOST:PORT: Ray itself would try for minutes.
+
+    Raises:
+        HardwareError: nothing does.
+    """
+    host, _, port = address.rpartition(":")
+    if "/" in address or not host or not port.isdigit():
+        return  # `auto`, `ray://...`: Ray answers at once
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        raise HardwareError(
+            f"--ray-address {address}: nothing answers there ({error}); start a cluster with "
+            "`ray start --head`, or leave the option out to use this machine"
+        ) from error
+
+
+def _require_modelling_code(shape: ModelShape) -> None:
+    """Make sure that transformers can build the model, without the seconds of an import.
+
+    Raises:
+        WorkloadError: it does not know the architecture.
+    """
+    found = importlib.util.find_spec("transformers")
+    assert found is not None
+    assert found.origin is not None
+    models = Path(found.origin).parent / "models"
+    kind = shape.model_type
+    if not (models / kind / f"modeling_{kind}.py").is_file():
+        known = [path.parent.name for path in models.glob("*/modeling_*.py")]
+        near = difflib.get_close_matches(kind, known, n=3)
+        raise WorkloadError(
+            f"--model {shape.name}: model_type {kind!r}: transformers {version('transformers')} "
+            f"has no such model" + (f"; did you mean {' or '.join(near)}?" if near else "")
+        )
 
 
 def _ask_deepspeed(request: TuneRequest, base: Mapping[str, Any], workload: Workload) -> None:
@@ -193,8 +291,13 @@ def _ask_deepspeed(request: TuneRequest, base: Mapping[str, Any], workload: Work
     Raises:
         ConfigError: it refuses.
     """
+    # As the user gave it, not as we would run it: that would mend some faults.
+    asked = resolve_auto(base, workload)
+    if request.global_batch_size is not None or not BATCH_KEYS & asked.keys():
+        batch = build_ds_config(base, workload, {})
+        asked |= {key: batch[key] for key in BATCH_KEYS}
     question = {
-        "ds_config": build_ds_config(base, workload, {}),
+        "ds_config": asked,
         "world_size": workload.world_size,
     }
     answer = subprocess.run(
@@ -211,4 +314,5 @@ def _ask_deepspeed(request: TuneRequest, base: Mapping[str, Any], workload: Work
         )
     refusal = json.loads(answer.stdout.splitlines()[-1])["refusal"]
     if refusal is not None:
-        raise ConfigError(f"{request.base}: DeepSpeed refuses it: {refusal}")
+        told = re.sub(r" For further information visit \S+", "", refusal)
+        raise ConfigError(f"{request.base}: DeepSpeed refuses it: {told}")

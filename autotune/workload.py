@@ -1,6 +1,6 @@
 """The workload: what a study may not change."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
@@ -11,6 +11,7 @@ from autotune.model_shape import LEARNED_POSITIONS, ModelShape
 PRECISIONS = ("bf16", "fp16", "fp32")
 DEFAULT_SEQUENCES_PER_RANK = 32
 DEFAULT_SEQ_LEN = 2_048
+_BATCH_KEYS = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 TINY_SEQ_LEN = 128
 """The tiny preset trains on CPU ranks, where 2,048 tokens would take minutes."""
 
@@ -117,6 +118,9 @@ def resolve_workload(  # noqa: PLR0913  one argument per thing a user may say
     Raises:
         WorkloadError: the result cannot be trained; every fault is named.
     """
+    faults = [*_base_faults(base), *(_batch_faults(base, gpus) if not global_batch_size else ())]
+    if faults:
+        raise WorkloadError(*faults)
     origin: dict[str, str] = {}
 
     def choose(name: str, flag: Any, in_base: Any, preset: Any) -> Any:
@@ -162,6 +166,39 @@ def _said(base: Mapping[str, Any], key: str) -> Any:
     return None if value == "auto" else value
 
 
+def _base_faults(base: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the parts of the base config that the workload is made of."""
+    for key in _BATCH_KEYS:
+        size = _said(base, key)
+        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
+            yield f"--base: {key}={size!r}: must be a whole number, at least 1"
+    optimizer = _said(base, "optimizer")
+    if optimizer is not None and not isinstance(dotted.get(base, "optimizer.type"), str):
+        yield f'--base: optimizer={optimizer!r}: must be a section with a type, such as "AdamW"'
+    elif not isinstance(dotted.get(base, "optimizer.params", {}), Mapping | None):
+        yield "--base: optimizer.params: must be a section"
+    clipping = _said(base, "gradient_clipping")
+    if clipping is not None and not isinstance(clipping, int | float):
+        yield f"--base: gradient_clipping={clipping!r}: must be a number"
+    for section in ("bf16", "fp16", "bfloat16", "zero_optimization"):
+        if not isinstance(base.get(section, {}), Mapping | bool):
+            yield f"--base: {section}={base[section]!r}: must be a section"
+
+
+def _batch_faults(base: Mapping[str, Any], gpus: int) -> Iterator[str]:
+    """Yield why the base config's batch sizes do not multiply, as DeepSpeed checks it."""
+    batch, micro, accumulation = (_said(base, key) for key in _BATCH_KEYS)
+    if not isinstance(batch, int) or (micro is None and accumulation is None):
+        return
+    given = f"{micro or 'any'} x {accumulation or 'any'} x {gpus} ranks"
+    known = (micro or 1) * (accumulation or 1) * gpus
+    if batch % known or (micro and accumulation and batch != known):
+        yield (
+            f"--base: {_BATCH_KEYS[0]}={batch} is not {' x '.join(_BATCH_KEYS[1:])} x ranks: "
+            f"{given}; mend the base config, or set --global-batch-size"
+        )
+
+
 def _base_precision(base: Mapping[str, Any]) -> str | None:
     sections = {"bf16": ("bf16", "bfloat16"), "fp16": ("fp16",)}
     said = [
@@ -178,14 +215,7 @@ def _base_precision(base: Mapping[str, Any]) -> str | None:
 
 
 def _base_batch_size(base: Mapping[str, Any], gpus: int) -> int | None:
-    train, micro, accumulation = (
-        _said(base, key)
-        for key in (
-            "train_batch_size",
-            "train_micro_batch_size_per_gpu",
-            "gradient_accumulation_steps",
-        )
-    )
+    train, micro, accumulation = (_said(base, key) for key in _BATCH_KEYS)
     if train is not None:
         return int(train)
     if micro is not None:

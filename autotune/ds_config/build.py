@@ -5,6 +5,7 @@ from typing import Any
 
 from autotune import dotted
 from autotune.ds_config.auto import resolve_auto
+from autotune.ds_config.spelling import documented
 from autotune.errors import ConfigError
 from autotune.workload import Workload
 
@@ -38,7 +39,7 @@ def build_ds_config(
     Raises:
         ConfigError: the micro batch does not divide the sequences of a rank.
     """
-    config = dotted.without(resolve_auto(base, workload), frozenset(searched))
+    config = without_searched(resolve_auto(base, workload), searched)
     config = dotted.updated(config, values)
     micro = int(config.get(MICRO_BATCH) or _micro_batch_of(base, workload))
     per_rank = workload.sequences_per_rank
@@ -56,6 +57,18 @@ def build_ds_config(
         "gradient_clipping": workload.gradient_clipping,
     }
     return _with_precision(config, workload.precision)
+
+
+def without_searched(config: Mapping[str, Any], searched: Iterable[str]) -> dict[str, Any]:
+    """Return a config without some keys, by whatever name it gives them.
+
+    A deprecated name counts too: DeepSpeed refuses `cpu_offload` beside `offload_optimizer`.
+    """
+    keys = frozenset(searched)
+    spelled = {key: documented({key: value}) for key, value in dotted.flatten(config).items()}
+    return dotted.without(
+        config, keys | {key for key, names in spelled.items() if keys & names.keys()}
+    )
 
 
 def shorten(ds_config: Mapping[str, Any], *, timed_accumulation: int) -> dict[str, Any]:

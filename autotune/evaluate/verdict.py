@@ -1,6 +1,7 @@
 """From the ranks' reports to one outcome. Pure."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from autotune.outcome import Failure, Measurement, Outcome, Phase, Status
 from autotune.trial.failure_kind import FailureKind
@@ -93,9 +94,10 @@ def first_failure(reports: Sequence[RankReport]) -> RankReport | None:
     if not failed:
         return None
     causes = [(r, f) for r, f in failed if FailureKind(f.kind) not in _CONSEQUENCES]
-    hung = any(FailureKind(f.kind) is FailureKind.HUNG for _, f in causes)
-    if hung and all(FailureKind(f.kind) is FailureKind.HUNG for _, f in causes):
-        culprit, how = min(failed, key=lambda pair: _hold_up(pair[1]))
+    if causes and all(FailureKind(f.kind) is FailureKind.HUNG for _, f in causes):
+        # A rank that noticed its peer's end was waiting for it: it is not the one that hung.
+        silent = [(r, f) for r, f in failed if FailureKind(f.kind) is not FailureKind.PEER]
+        culprit, how = min(silent, key=lambda pair: _hold_up(pair[1]))
         if FailureKind(how.kind) is FailureKind.HUNG:
             return culprit
         return _as_hung(culprit, how)
@@ -113,19 +115,9 @@ def _hold_up(failure: RankFailure) -> tuple[bool, int, float]:
 
 def _as_hung(report: RankReport, failure: RankFailure) -> RankReport:
     """Return the report of a rank that was ended in time, but was the one that hung."""
-    return RankReport(
-        rank=report.rank,
-        device=report.device,
-        log=report.log,
-        failure=RankFailure(
-            kind=FailureKind.HUNG,
-            phase=failure.phase,
-            message=f"{failure.message}; it got least far, and the others waited for it",
-            at=failure.at,
-            progress=failure.progress,
-            suspended=failure.suspended,
-        ),
-    )
+    why = "was stopped (SIGSTOP)" if failure.suspended else "got least far"
+    message = f"{why} in {failure.phase}, and the others waited for it"
+    return replace(report, failure=replace(failure, kind=FailureKind.HUNG.value, message=message))
 
 
 def _failure_of_measured(

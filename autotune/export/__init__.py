@@ -28,7 +28,7 @@ def write_study_files(study: StudyView, folder: Path) -> Mapping[str, Any] | Non
 
 
 def _as_json(value: Any) -> str:
-    return json.dumps(value, indent=2) + "\n"
+    return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
 
 def _replace(path: Path, text: str) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from autotune import dotted
-from autotune.ds_config.build import BATCH_KEYS
+from autotune.ds_config.build import BATCH_KEYS, without_searched
 from autotune.errors import ExportError
 from autotune.proposal import MODEL_PREFIX
 from autotune.study import StudyView
@@ -24,10 +24,7 @@ def exported_ds_config(study: StudyView) -> dict[str, Any]:
             f"study {study.name}: no trial was confirmed, so there is nothing to export; go on "
             "with `autotune run --resume`"
         )
-    searched = {p.key for p in study.setup.space.parameters if not p.key.startswith(MODEL_PREFIX)}
-    autos = {
-        key: "auto"
-        for key, value in dotted.flatten(study.setup.base).items()
-        if value == "auto" and key not in searched and key not in BATCH_KEYS
-    }
+    searched = [p.key for p in study.setup.space.parameters if not p.key.startswith(MODEL_PREFIX)]
+    kept = dotted.flatten(without_searched(study.setup.base, searched))
+    autos = {key: value for key, value in kept.items() if value == "auto" and key not in BATCH_KEYS}
     return dotted.updated(exported.candidate.ds_config, autos)

@@ -1,5 +1,6 @@
 """`record.json`: the numbers behind an exported ds_config, and how they came about."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -64,21 +65,24 @@ def composition_error(exported: TrialRecord, confirmation: Confirmation) -> floa
 
 
 def _baseline(study: StudyView, confirmation: Confirmation) -> Mapping[str, Any] | None:
-    """Return the baseline and the exported config's ratio to it; None if no baseline fits."""
+    """Return the baseline and the exported config's ratio to it; None if no baseline fits.
+
+    A baseline that fitted in the search and failed in the confirmation has a `failure` and no
+    numbers.
+    """
     if confirmation.baseline is None:
         return None
     record = study.records[confirmation.baseline]
     ratio = Interval(1.0, 1.0, 1.0) if confirmation.keeps_baseline else confirmation.ratio
-    assert ratio is not None
+    runs = confirmation.baseline_runs
     return {
         "name": record.candidate.source,
         "trial": record.number,
         "ds_config": dict(record.candidate.ds_config),
         "model_settings": dict(record.candidate.model_settings),
-        "tokens_per_s": _interval(tokens_per_s_of_runs(confirmation.baseline_runs)),
-        "ratio": ratio.mean,
-        "ratio_low": ratio.low,
-        "ratio_high": ratio.high,
+        "tokens_per_s": _interval(tokens_per_s_of_runs(runs)) if ratio else None,
+        **_ratio(ratio),
+        "failure": confirmation.baseline_failure,
     }
 
 
@@ -92,9 +96,7 @@ def _challenger(study: StudyView, confirmation: Confirmation) -> Mapping[str, An
         "trial": record.number,
         "ds_config": dict(record.candidate.ds_config),
         "model_settings": dict(record.candidate.model_settings),
-        "ratio": ratio.mean,
-        "ratio_low": ratio.low,
-        "ratio_high": ratio.high,
+        **_ratio(ratio),
     }
 
 
@@ -121,7 +123,16 @@ def _memory(measurement: Measurement, *, ceiling_bytes: int) -> dict[str, Any]:
     }
 
 
+def _ratio(ratio: Interval | None) -> dict[str, float | None]:
+    if ratio is None:
+        return {"ratio": None, "ratio_low": None, "ratio_high": None}
+    return {"ratio": ratio.mean, "ratio_low": ratio.low, "ratio_high": _finite(ratio.high)}
+
+
 def _interval(interval: Interval) -> dict[str, float | None]:
+    return {"value": interval.mean, "low": interval.low, "high": _finite(interval.high)}
+
+
+def _finite(value: float) -> float | None:
     # JSON has no infinity: one run alone has no upper end.
-    high = interval.high if interval.high != float("inf") else None
-    return {"value": interval.mean, "low": interval.low, "high": high}
+    return value if math.isfinite(value) else None

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.outcome import Outcome
 from autotune.search.candidate import TrialRecord
+from autotune.search.confirm import run_label
 from autotune.study import StudyView
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def _runs(study: StudyView) -> Iterator[tuple[str, TrialRecord, Outcome]]:
             if number is None or (role == "baseline" and number == confirmation.winner):
                 continue
             for index, run in enumerate(runs):
-                yield f"confirm-{number:04d}-{role}-{index}", study.records[number], run
+                label = run_label(confirmation.winner, role, index)
+                yield label, study.records[number], run
 
 
 def _rows(label: str, record: TrialRecord, outcome: Outcome) -> Iterator[dict[str, Any]]:

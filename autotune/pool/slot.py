@@ -3,6 +3,8 @@
 Runs in a Ray worker; imports neither torch nor Ray.
 """
 
+import contextlib
+import math
 import os
 import platform
 import selectors
@@ -27,6 +29,7 @@ _PRELOAD_S = 300.0
 _MAX_LOG_BYTES = 8 << 20
 _STACKS_S = 0.3
 """How long a hung rank gets to write its stacks before it is killed."""
+_KILL_S = 30.0
 
 
 class Slot:
@@ -46,6 +49,8 @@ class Slot:
         self._log_folder = tempfile.TemporaryDirectory(prefix="autotune-slot-")
         self._run: _Run | None = None
         self._events_fd = -1
+        self._num_starts = 0
+        """Of the parent, since one was last ready."""
         # From __init__, which Ray runs on the worker's main thread: the parent's death signal
         # follows the thread that started it.
         self._start_parent()
@@ -62,34 +67,40 @@ class Slot:
             "pid": os.getpid(),
         }
 
-    def launch(self, spec: Mapping[str, Any], place: Mapping[str, Any]) -> int:
-        """Fork a rank; return the port of the rendezvous store if this is rank 0, else 0.
+    def ready(self, wait_s: float) -> bool:
+        """Wait until a rank can be launched, at most `wait_s` seconds; return whether it can.
 
         Raises:
             DispatchError: the parent cannot be had.
         """
         if self._run is not None:
             self.stop("another trial begins here")
-        if self._parent.poll() is not None or not self._wait_ready():
-            self._start_parent()
-            if not self._wait_ready():
+        if not self._ready:
+            self._pump(wait_s)
+        if self._parent.poll() is not None or time.monotonic() > self._preloaded_until:
+            if self._num_starts > 1:
                 raise DispatchError(
                     f"{self._name}: the preloaded parent did not start: {self._parent_log()}"
                 )
+            self._start_parent()
+        return self._ready
+
+    def launch(self, spec: Mapping[str, Any], place: Mapping[str, Any]) -> None:
+        """Fork a rank; `ready` has said that it can be.
+
+        Raises:
+            DispatchError: the parent is gone.
+        """
         log = Path(self._log_folder.name) / f"{spec['label']}-rank-{place['rank']}.log"
-        self._run = _Run(spec, place["rank"], log, self._name)
         self._command({"spec": spec, "place": {**place, "log_path": str(log)}})
-        if place["rank"] != 0 or place["master_port"]:
-            return 0
-        while self._run.port is None and self._run.ended is None:
-            self._pump(0.5)
-        return self._run.port or 0
+        self._run = _Run(spec, place["rank"], log, self._name)
 
     def poll(self, wait_s: float) -> dict[str, Any]:
         """Wait for news of the rank, at most `wait_s` seconds.
 
         Returns:
-            `marks`, the progress since the last call, and `report` once the rank has ended.
+            `marks`, the progress since the last call; `port` of the rendezvous store, once rank 0
+            has opened it; and `report` once the rank has ended.
         """
         run = self._run
         if run is None:
@@ -99,7 +110,11 @@ class Slot:
             if run.ended is None and time.monotonic() >= run.silent_until:
                 self._end_hung(run)
         marks, run.marks = run.marks, []
-        return {"marks": marks, "report": self._finish(run) if run.ended is not None else None}
+        return {
+            "marks": marks,
+            "port": run.port,
+            "report": self._finish(run) if run.ended is not None else None,
+        }
 
     def stop(self, why: str) -> dict[str, Any]:
         """End the rank if it still lives, wait until it is gone, and return its report."""
@@ -132,6 +147,7 @@ class Slot:
                     "autotune.trial.parent",
                     str(theirs),
                     str(os.getpid()),
+                    self._device_kind,
                     self._model_type,
                 ],
                 stdin=subprocess.PIPE,
@@ -142,12 +158,8 @@ class Slot:
             )
         os.close(theirs)
         self._ready = False
-
-    def _wait_ready(self) -> bool:
-        deadline = time.monotonic() + _PRELOAD_S
-        while not self._ready and time.monotonic() < deadline and self._parent.poll() is None:
-            self._pump(0.5)
-        return self._ready
+        self._num_starts += 1
+        self._preloaded_until = time.monotonic() + _PRELOAD_S
 
     def _parent_log(self) -> str:
         path = Path(self._log_folder.name) / "parent.log"
@@ -175,7 +187,8 @@ class Slot:
             return
         for event in self._reader.feed(chunk):
             if event["kind"] == "ready":
-                self._ready = True
+                self._ready, self._num_starts = True, 0
+                self._preloaded_until = math.inf
             elif event["kind"] == "unfit":
                 raise DispatchError(
                     f"{self._name}: the preloaded parent has {event['threads']} threads; "
@@ -189,18 +202,23 @@ class Slot:
         suspended = run.is_suspended()
         how = "is stopped (SIGSTOP)" if suspended else "sent no progress mark"
         run.fail(FailureKind.HUNG, f"{how} for {run.silence_s:.0f} s in {run.where}")
-        if not suspended:
-            os.kill(run.pid, signal.SIGUSR1)
+        if run.pid and not suspended:
+            with contextlib.suppress(ProcessLookupError):  # it has ended this very moment
+                os.kill(run.pid, signal.SIGUSR1)
             time.sleep(_STACKS_S)
         self._kill(run)
 
     def _kill(self, run: "_Run") -> None:
-        while run.pid == 0 and run.ended is None:
-            self._pump(0.1)
-        if run.ended is None:
-            kill_group(run.pid)
+        deadline = time.monotonic() + _KILL_S
         while run.ended is None:
+            if run.pid:
+                kill_group(run.pid)
             self._pump(0.1)
+            if time.monotonic() > deadline:
+                # In the kernel, most likely: a driver that hangs. Nothing can run here any more.
+                raise DispatchError(
+                    f"{self._name}: rank {run.rank} (process {run.pid}) cannot be killed"
+                )
 
     def _finish(self, run: "_Run") -> dict[str, Any]:
         self._run = None
@@ -212,7 +230,7 @@ class _Run:
 
     def __init__(self, spec: Mapping[str, Any], rank: int, log: Path, name: str) -> None:
         self._silence = spec["silence_s"]
-        self._rank = rank
+        self.rank = rank
         self._log = log
         self._name = name
         self._phase = Phase.BUILD
@@ -294,7 +312,7 @@ class _Run:
                 log = file.read(_MAX_LOG_BYTES).decode("utf-8", errors="replace")
             self._log.unlink()
         return {
-            "rank": self._rank,
+            "rank": self.rank,
             "device": self._name,
             "log": log,
             "measurement": self._measurement,
@@ -314,8 +332,11 @@ def _parent_environment(device_kind: str) -> dict[str, str]:
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
+        # Named, so that DeepSpeed does not look for it: it would ask NVML or CUDA.
+        "DS_ACCELERATOR": device_kind,
+        # pyarrow, which transformers imports, would start a thread for its allocator.
+        "JE_ARROW_MALLOC_CONF": "background_thread:false",
     }
     if device_kind == "cpu":
-        environment["DS_ACCELERATOR"] = "cpu"
         environment["CUDA_VISIBLE_DEVICES"] = ""
     return environment

@@ -1,8 +1,9 @@
 """One trial on one slot group: launch, follow, and end it everywhere if it ends anywhere."""
 
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray
@@ -25,7 +26,7 @@ after its consequence (gloo: within 40 ms either way)."""
 def run_ranks(
     group: SlotGroup, spec: TrialSpec, *, on_mark: OnMark, cancelled: threading.Event
 ) -> list[RankReport]:
-    """Run one trial and return every rank's report, in rank order. Blocks.
+    """Run one trial and return every launched rank's report, in rank order. Blocks.
 
     Args:
         group: the slots, one per rank.
@@ -34,67 +35,92 @@ def run_ranks(
         cancelled: ends the trial when set.
 
     Raises:
-        DispatchError: a slot is gone.
+        DispatchError: a slot is gone, or `cancelled` was set before a rank was launched.
     """
     try:
-        return _follow(group, spec, _launch(group, spec), on_mark=on_mark, cancelled=cancelled)
+        _wait_ready(group, spec.label, cancelled)
+        return _Followed(group, spec, on_mark).reports(cancelled)
     except ray.exceptions.RayTaskError as error:
         raise DispatchError(f"{spec.label}: {error.cause}") from error
     except ray.exceptions.RayError as error:
         raise DispatchError(f"{spec.label}: a slot is gone: {error}") from error
 
 
-def _launch(group: SlotGroup, spec: TrialSpec) -> int:
-    """Launch the ranks, rank 0 first for its port; return how many were launched."""
-    as_json = spec.to_json()
-    port = ray.get(group.slots[0].launch.remote(as_json, group.place(0, master_port=0).to_json()))
-    if port == 0:
-        return 1  # rank 0 ended before it had opened the rendezvous
-    ray.get(
-        [
-            slot.launch.remote(as_json, group.place(rank, master_port=port).to_json())
-            for rank, slot in enumerate(group.slots)
-            if rank
-        ]
-    )
-    return len(group.slots)
+def _wait_ready(group: SlotGroup, label: str, cancelled: threading.Event) -> None:
+    """Return when every slot can fork; in a study's first trial the parents may still load."""
+    waiting = list(group.slots)
+    while not cancelled.is_set():
+        answers = ray.get([slot.ready.remote(_POLL_S) for slot in waiting])
+        waiting = [slot for slot, ready in zip(waiting, answers, strict=True) if not ready]
+        if not waiting:
+            return
+    raise DispatchError(f"{label}: the run was interrupted before it was launched")
 
 
-def _follow(
-    group: SlotGroup,
-    spec: TrialSpec,
-    num_launched: int,
-    *,
-    on_mark: OnMark,
-    cancelled: threading.Event,
-) -> list[RankReport]:
-    reports: dict[int, RankReport] = {}
-    polls: dict[Any, int] = {
-        group.slots[rank].poll.remote(_POLL_S): rank for rank in range(num_launched)
-    }
-    give_up_at = float("inf")
+class _Followed:
+    """The ranks of one trial, from launch to their reports."""
 
-    def take(ref: Any) -> int:
-        """Take in one answer; return its rank."""
-        rank = polls.pop(ref)
+    def __init__(self, group: SlotGroup, spec: TrialSpec, on_mark: OnMark) -> None:
+        self._group = group
+        self._label = spec.label
+        self._spec = spec.to_json()
+        self._on_mark = on_mark
+        self._reports: dict[int, RankReport] = {}
+        self._polls: dict[Any, int] = {}
+        self._give_up_at = math.inf
+        self._port = 0
+        self._all_launched = False
+
+    def reports(self, cancelled: threading.Event) -> list[RankReport]:
+        # Rank 0 alone: the others need the port of the rendezvous that it opens.
+        self._launch([0])
+        while self._polls and time.monotonic() < self._give_up_at and not cancelled.is_set():
+            done, _ = ray.wait(list(self._polls), num_returns=1, timeout=_POLL_S)
+            for ref in done:
+                rank = self._take(ref)
+                if rank not in self._reports:
+                    self._poll(rank)
+                    self._launch_others()
+        self._stop("the run was interrupted" if cancelled.is_set() else "another rank failed")
+        return [self._reports[rank] for rank in sorted(self._reports)]
+
+    def _launch(self, ranks: Sequence[int]) -> None:
+        ray.get(
+            [
+                self._group.slots[rank].launch.remote(
+                    self._spec, self._group.place(rank, master_port=self._port).to_json()
+                )
+                for rank in ranks
+            ]
+        )
+        for rank in ranks:
+            self._poll(rank)
+
+    def _launch_others(self) -> None:
+        if self._port and not self._all_launched:
+            self._all_launched = True
+            self._launch(range(1, len(self._group.slots)))
+
+    def _poll(self, rank: int) -> None:
+        self._polls[self._group.slots[rank].poll.remote(_POLL_S)] = rank
+
+    def _take(self, ref: Any) -> int:
+        """Take in one slot's answer; return its rank."""
+        rank = self._polls.pop(ref)
         news = ray.get(ref)
         for phase, where in news["marks"]:
-            on_mark(spec.label, rank, Phase(phase), where)
+            self._on_mark(self._label, rank, Phase(phase), where)
         if news["report"] is not None:
-            reports[rank] = RankReport.from_json(news["report"])
+            self._reports[rank] = RankReport.from_json(news["report"])
+            if self._reports[rank].failure is not None:
+                self._give_up_at = min(self._give_up_at, time.monotonic() + _GRACE_S)
+        self._port = self._port or news["port"] or 0
         return rank
 
-    while polls and time.monotonic() < give_up_at and not cancelled.is_set():
-        done, _ = ray.wait(list(polls), num_returns=1, timeout=_POLL_S)
-        for ref in done:
-            rank = take(ref)
-            if rank not in reports:
-                polls[group.slots[rank].poll.remote(_POLL_S)] = rank
-            elif reports[rank].failure is not None:
-                give_up_at = min(give_up_at, time.monotonic() + _GRACE_S)
-    for ref in list(polls):
-        rank = take(ref)
-        if rank not in reports:
-            why = "the run was interrupted" if cancelled.is_set() else "another rank failed"
-            reports[rank] = RankReport.from_json(ray.get(group.slots[rank].stop.remote(why)))
-    return [reports[rank] for rank in sorted(reports)]
+    def _stop(self, why: str) -> None:
+        """End what still runs."""
+        for ref in list(self._polls):
+            rank = self._take(ref)
+            if rank not in self._reports:
+                report = ray.get(self._group.slots[rank].stop.remote(why))
+                self._reports[rank] = RankReport.from_json(report)

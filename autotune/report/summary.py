@@ -111,6 +111,8 @@ def _rounds(confirmation: Confirmation) -> str:
 
 
 def _range(interval: Interval) -> str:
+    if interval.high == float("inf"):
+        return "one run: unknown"
     return f"{interval.low:,.0f} to {interval.high:,.0f}"
 
 
@@ -119,17 +121,23 @@ def _print_verdict(console: Console, study: StudyView, confirmation: Confirmatio
     assert exported is not None
     for failed in study.confirmations:
         if failed.failure is not None:
-            console.print(f"trial {failed.winner} failed its confirmation: {failed.failure}")
+            console.print(
+                f"trial {failed.winner} failed its confirmation: {failed.failure}", markup=False
+            )
     if confirmation.keeps_baseline:
         console.print(
             f"[bold]keep yours[/bold]: nothing beats {exported.candidate.source} beyond the spread"
         )
     elif confirmation.baseline is None:
         console.print("no baseline fits under the ceiling, so there is nothing to compare with")
-    else:
-        ratio = confirmation.ratio
-        assert ratio is not None
+    elif (ratio := confirmation.ratio) is not None:
         console.print(f"[bold]{ratio.mean - 1:+.1%}[/bold] over the best baseline")
+    else:
+        console.print(
+            "the best baseline fitted in the search and failed now, so there is nothing to "
+            f"compare with: {confirmation.baseline_failure}",
+            markup=False,
+        )
     error = composition_error(exported, confirmation)
     if error is not None:
         console.print(

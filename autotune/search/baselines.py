@@ -4,8 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from autotune import dotted
 from autotune.ds_config.auto import auto_buckets
-from autotune.ds_config.build import MICRO_BATCH, build_ds_config, nearest_divisors
+from autotune.ds_config.build import (
+    MICRO_BATCH,
+    build_ds_config,
+    nearest_divisors,
+    without_searched,
+)
+from autotune.ds_config.spelling import documented
 from autotune.outcome import Outcome, Phase
 from autotune.search.candidate import Candidate, candidate_of_config
 from autotune.space import SearchSpace
@@ -14,6 +21,7 @@ from autotune.workload import Workload
 HF_MICRO_BATCH = 8
 """TrainingArguments' default `per_device_train_batch_size`."""
 _DEEPSPEED_STAGES = (0, 2, 3)
+_STAGE = "zero_optimization.stage"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,13 +92,18 @@ def first_trials(
     - `hf-auto`: ZeRO-3 with the sizes that Hugging Face puts in place of "auto".
     - `deepspeed-stageN`: stage N with all of DeepSpeed's defaults.
 
+    The others keep every key of the user's config that is not searched, as the export must; where
+    that fixes another stage than theirs, they are left out.
+
     Where a micro batch is not given it starts at what its maker would take; if that does not fit,
     the largest half, quarter, ... of it that does is the baseline, without activation
     checkpointing if possible.
     """
     per_rank = workload.sequences_per_rank
     hf_micro_batch = nearest_divisors(per_rank, HF_MICRO_BATCH)[0]
-    found = []
+    found: list[Baseline] = []
+    kept = without_searched(base, [MICRO_BATCH, *(p.key for p in space.parameters)])
+    kept_stage = documented(dotted.flatten(kept)).get(_STAGE)
     if base:
         given = base.get(MICRO_BATCH)
         start = hf_micro_batch if given == "auto" else None
@@ -109,20 +122,15 @@ def first_trials(
             },
         }
     }
-    found.append(
-        _baseline("hf-auto", hf_auto, start=hf_micro_batch, space=space, workload=workload)
-    )
-    found += [
-        _baseline(
-            f"deepspeed-stage{stage}",
-            {"zero_optimization": {"stage": stage}},
-            # DeepSpeed's default is no accumulation: all of a rank's sequences at once.
-            start=per_rank,
-            space=space,
-            workload=workload,
-        )
-        for stage in _DEEPSPEED_STAGES
-    ]
+    others = [("hf-auto", hf_auto, hf_micro_batch)]
+    for stage in _DEEPSPEED_STAGES:
+        config: dict[str, Any] = {"zero_optimization": {"stage": stage}}
+        # DeepSpeed's default is no accumulation: all of a rank's sequences at once.
+        others.append((f"deepspeed-stage{stage}", config, per_rank))
+    for name, config, start in others:
+        if kept_stage in (None, config["zero_optimization"]["stage"]):
+            whole = dotted.updated(config, dotted.flatten(kept))
+            found.append(_baseline(name, whole, start=start, space=space, workload=workload))
     return tuple(found)
 
 

@@ -1,5 +1,6 @@
 """The last word: the winner against the best baseline, interleaved, with whole optimizer steps."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -28,10 +29,8 @@ class Confirmation:
     @property
     def failure(self) -> str | None:
         """Why the winner cannot be exported, or None."""
-        for run in self.winner_runs:
-            if run.status is not Status.COMPLETE:
-                assert run.failure is not None
-                return f"{run.status}: {run.failure.reason}"
+        if (failure := _failure_of(self.winner_runs)) is not None:
+            return failure
         if (difference := self.loss_difference) is not None and difference > LOSS_TOLERANCE:
             return (
                 f"{Status.DIVERGED}: its losses differ from the baseline's by up to "
@@ -54,9 +53,12 @@ class Confirmation:
     @property
     def baseline_holds(self) -> bool:
         """Whether every run of the baseline completed."""
-        return bool(self.baseline_runs) and all(
-            run.status is Status.COMPLETE for run in self.baseline_runs
-        )
+        return bool(self.baseline_runs) and self.baseline_failure is None
+
+    @property
+    def baseline_failure(self) -> str | None:
+        """Why the baseline cannot be compared with, or None."""
+        return _failure_of(self.baseline_runs)
 
     @property
     def loss_difference(self) -> float | None:
@@ -66,7 +68,7 @@ class Confirmation:
         pairs = [
             (ours, theirs)
             for run, other in zip(self.winner_runs, self.baseline_runs, strict=False)
-            if run.status is Status.COMPLETE
+            if _failure_of([run]) is None
             for ours, theirs in zip(global_losses(run), global_losses(other), strict=False)
         ]
         return max((abs(a / b - 1) for a, b in pairs), default=None)
@@ -148,7 +150,8 @@ def confirm(
     for round_number in range(num_rounds):
         roles = list(pair) if round_number % 2 else list(reversed(pair))
         for role in roles:
-            outcome = _run_once(evaluator, pair[role], f"{role}-{round_number}", progress)
+            label = run_label(winner.number, role, round_number)
+            outcome = _run_once(evaluator, pair[role], label, progress)
             runs[role].append(outcome)
         if runs["winner"][-1].status is not Status.COMPLETE:
             break
@@ -161,14 +164,31 @@ def confirm(
     )
 
 
+def run_label(winner: int, role: str, round_number: int) -> str:
+    """Return what a run of a confirmation is called, in the logs and in `trials.csv`.
+
+    A baseline runs beside every finalist, so its runs carry that one's number.
+    """
+    return f"confirm-{winner:04d}-{role}-{round_number}"
+
+
 def global_losses(run: Outcome) -> list[float]:
     """Return the mean loss over all ranks, one per optimizer step that every rank has."""
     per_rank = [rank.losses for rank in run.measured.ranks]
     return [sum(losses) / len(losses) for losses in zip(*per_rank, strict=False)]
 
 
-def _run_once(evaluator: Evaluator, record: TrialRecord, role: str, progress: Progress) -> Outcome:
-    label = f"confirm-{record.number:04d}-{role}"
+def _failure_of(runs: Sequence[Outcome]) -> str | None:
+    """Return why repeated runs cannot be used, or None."""
+    for run in runs:
+        if run.failure is not None:
+            return f"{run.status}: {run.failure.reason}"
+        if not all(map(math.isfinite, global_losses(run))):
+            return f"{Status.DIVERGED}: its loss is not a finite number"
+    return None
+
+
+def _run_once(evaluator: Evaluator, record: TrialRecord, label: str, progress: Progress) -> Outcome:
     progress.launched(label, record.candidate)
     outcome = evaluator.evaluate(
         TrialRequest(

@@ -71,10 +71,20 @@ class Search:
                         del running[future]
             except BaseException:
                 # Ctrl-C, a failed pool, or a bug: none of them may lose a trial.
+                ended = {future: future.done() for future in running}
                 self.evaluator.cancel()
-                for number, _ in running.values():
-                    self.study.interrupt(number)
+                for future, (number, _) in running.items():
+                    self._save(future, number, ended=ended[future])
                 raise
+
+    def _save(self, future: Future[Outcome], number: int, *, ended: bool) -> None:
+        """Store a trial that was not told: its outcome if it had ended, else that it had not."""
+        if self.study.is_told(number):
+            return
+        if ended and future.exception() is None:
+            self.study.tell(number, future.result(), ceiling_bytes=self.ceiling_bytes)
+        else:
+            self.study.interrupt(number)
 
     def _take_up(self, records: tuple[TrialRecord, ...]) -> None:
         """Go on where an earlier run stopped; interrupted trials are asked again first."""

@@ -10,6 +10,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -37,6 +38,7 @@ _STATES = {
 }
 """All others are PRUNED: TPE learns from a pruned trial's constraint, and nothing from a failed."""
 
+_WAS_INTERRUPTED = "interrupted"
 _INTERRUPTED = "interrupted: the driver ended while this trial ran; it is asked again on --resume"
 
 
@@ -65,6 +67,10 @@ class StoredStudy:
             else:
                 self._study = optuna.load_study(study_name=name, storage=storage)
 
+    def close(self) -> None:
+        """Give back the connections to the storage's server."""
+        _close(self._study._storage)
+
     @staticmethod
     def check(name: str, storage_url: str, *, exists: bool) -> None:
         """Make sure that a study exists, or that it does not.
@@ -73,8 +79,20 @@ class StoredStudy:
             StoreError: it is not so, or the storage cannot be opened.
         """
         shown = _shown(storage_url)
+        file = _sqlite_file(storage_url)
+        if file is not None and not file.exists():
+            # Opening it would make it.
+            if exists:
+                raise StoreError(f"--study {name}: no such study: there is no file {file}")
+            if not file.absolute().parent.is_dir():
+                raise StoreError(
+                    f"--storage {shown}: cannot be opened: there is no folder {file.parent}"
+                )
+            return
         with _translated(f"--storage {shown}"):
-            names = optuna.get_all_study_names(storage_url)
+            storage = optuna.storages.get_storage(storage_url)
+            names = optuna.get_all_study_names(storage)
+            _close(storage)
         if exists and name not in names:
             raise StoreError(f"--study {name}: no such study in {shown}")
         if not exists and name in names:
@@ -104,7 +122,9 @@ class StoredStudy:
         where TPE looks.
         """
         trials = self._study.get_trials(deepcopy=False)
-        seed = (seed * 1_000_003 + len(trials)) % 2**32
+        # An interrupted trial is asked again, so it must not move what comes after it.
+        num_asked = sum(not trial.user_attrs.get(_WAS_INTERRUPTED) for trial in trials)
+        seed = (seed * 1_000_003 + num_asked) % 2**32
         seen = optuna.create_study(direction="maximize", sampler=_tpe(seed))
         seen.add_trials([trial for trial in trials if trial.state != TrialState.FAIL])
         for attempt in itertools.count():
@@ -157,17 +177,21 @@ class StoredStudy:
             value = measurement.tokens_per_s.mean
         self._study.tell(number, value, state=state)
 
+    def is_told(self, number: int) -> bool:
+        """Whether it is stored how a trial ended."""
+        return self._study.get_trials(deepcopy=False)[number].state.is_finished()
+
     def interrupt(self, number: int) -> None:
         """Store that the driver ended while this trial ran."""
         trial = self._running(number)
         outcome = Outcome(
             status=Status.CRASHED,
-            evaluator=str(self.attributes.get("evaluator", "")),
+            evaluator=str(self.attributes.get("setup", {}).get("evaluator", "")),
             failure=Failure(reason=_INTERRUPTED),
         )
         for name, value in _attributes(outcome).items():
             trial.set_user_attr(name, value)
-        trial.set_user_attr("interrupted", value=True)
+        trial.set_user_attr(_WAS_INTERRUPTED, value=True)
         self._study.tell(number, state=TrialState.FAIL)
 
     def _running(self, number: int) -> optuna.Trial:
@@ -194,15 +218,34 @@ def _tpe(seed: int) -> optuna.samplers.TPESampler:
         )
 
 
+def _close(storage: optuna.storages.BaseStorage) -> None:
+    # Optuna leaves its pool of connections to the garbage collector.
+    storage.remove_session()
+    engine = getattr(getattr(storage, "_backend", storage), "engine", None)
+    if engine is not None:
+        engine.dispose()
+
+
 def _shown(storage_url: str) -> str:
     """Return a storage URL without its password."""
     return re.sub(r"(://[^:/@]+):[^@]*@", r"\1:***@", storage_url)
+
+
+def _sqlite_file(storage_url: str) -> Path | None:
+    """Return the file of a SQLite URL; None for any other storage."""
+    match = re.fullmatch(r"sqlite(?:\+\w+)?:///([^?]+)", storage_url)
+    return Path(match[1]) if match and match[1] != ":memory:" else None
 
 
 @contextmanager
 def _translated(where: str) -> Iterator[None]:
     try:
         yield
+    except ImportError as error:
+        raise StoreError(
+            f"{where}: its driver is not installed ({error.__cause__ or error}); install it, or "
+            "name one that is, as in postgresql+psycopg:// with `pip install 'autotune[postgres]'`"
+        ) from error
     except Exception as error:  # SQLAlchemy and each of its drivers raise errors of their own
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise StoreError(f"{where}: cannot be opened: {reason}") from error
@@ -214,7 +257,7 @@ def _record(trial: optuna.trial.FrozenTrial) -> TrialRecord:
         number=trial.number,
         candidate=Candidate.from_json(trial.user_attrs["candidate"]),
         outcome=Outcome.from_json(outcome) if outcome and trial.state.is_finished() else None,
-        interrupted=bool(trial.user_attrs.get("interrupted")),
+        interrupted=bool(trial.user_attrs.get(_WAS_INTERRUPTED)),
     )
 
 

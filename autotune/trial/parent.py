@@ -1,9 +1,9 @@
 """The preloaded parent of a slot's ranks: imports once, forks per trial.
 
-Started by a slot as ``python -m autotune.trial.parent EVENTS_FD SLOT_PID MODEL_TYPE``. Reads one
-command a line on standard input: ``{"spec": ..., "place": ...}`` forks a rank, end of file ends
-it and its rank. Writes events to EVENTS_FD: ``ready``, ``forked``, ``exited``; its ranks write
-theirs to the same pipe.
+Started by a slot as ``python -m autotune.trial.parent EVENTS_FD SLOT_PID DEVICE_KIND MODEL_TYPE``.
+Reads one command a line on standard input: ``{"spec": ..., "place": ...}`` forks a rank, end of
+file ends it and its rank. Writes events to EVENTS_FD: ``ready``, ``forked``, ``exited``; its ranks
+write theirs to the same pipe.
 
 It never touches CUDA and never runs a tensor operation, so that its forks may do both.
 """
@@ -21,12 +21,12 @@ from autotune.trial import ending, wire
 from autotune.trial.preload import preload
 
 
-def main(events_fd: int, slot_pid: int, model_type: str) -> None:
+def main(events_fd: int, slot_pid: int, *, device_kind: str, model_type: str) -> None:
     """Preload, then fork on command until standard input ends."""
     ending.die_with_parent(slot_pid, signal.SIGTERM)
     # Ctrl-C in the driver's terminal reaches this process too; the driver decides what ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    preload(model_type)
+    preload(model_type, device_kind=device_kind)
     _Forks(events_fd).serve()
 
 
@@ -121,4 +121,4 @@ def _num_threads() -> int:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main(int(sys.argv[1]), int(sys.argv[2]), device_kind=sys.argv[3], model_type=sys.argv[4])

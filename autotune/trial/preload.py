@@ -5,7 +5,10 @@ most of its time. Nothing here may start a thread or run a tensor operation: a f
 that did either hangs in its first parallel operation.
 """
 
+import contextlib
 import importlib
+import sys
+from collections.abc import Iterator
 
 # Imported lazily by the first `initialize`, `backward` or checkpointed forward.
 _LAZY = (
@@ -25,8 +28,27 @@ _LAZY = (
 )
 
 
-def preload(model_type: str) -> None:
+def preload(model_type: str, *, device_kind: str) -> None:
     """Import all that a rank needs, and the modelling code of one architecture."""
-    for name in ("torch", "deepspeed", "transformers", *_LAZY):
-        importlib.import_module(name)
-    importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
+    with _without_nvml(device_kind):
+        for name in ("deepspeed", "transformers", *_LAZY):
+            importlib.import_module(name)
+        importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
+
+
+@contextlib.contextmanager
+def _without_nvml(device_kind: str) -> Iterator[None]:
+    """Keep imports from asking NVML whether there is a device: a driver may start a thread for it.
+
+    Modules that ask while they are imported get the answer that the ranks will have. DeepSpeed
+    does without pynvml, and asks torch for free memory instead.
+    """
+    sys.modules["pynvml"] = None  # type: ignore[assignment]
+    import torch
+
+    asks_nvml = torch.cuda.is_available
+    torch.cuda.is_available = lambda: device_kind == "cuda"
+    try:
+        yield
+    finally:
+        torch.cuda.is_available = asks_nvml

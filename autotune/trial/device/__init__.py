@@ -58,5 +58,9 @@ def open_device(spec: TrialSpec, place: Place) -> Device:
     if spec.device_kind == "cuda":
         from autotune.trial.device.cuda import CudaDevice
 
-        return CudaDevice(ceiling_bytes=spec.ceiling_bytes, local_rank=place.local_rank)
+        return CudaDevice(
+            ceiling_bytes=spec.ceiling_bytes,
+            local_rank=place.local_rank,
+            num_threads=spec.num_threads,
+        )
     raise ValueError(f"device_kind={spec.device_kind!r}: must be cpu or cuda")

@@ -12,7 +12,9 @@ class CudaDevice:
 
     backend = "nccl"
 
-    def __init__(self, *, ceiling_bytes: int, local_rank: int) -> None:
+    def __init__(self, *, ceiling_bytes: int, local_rank: int, num_threads: int) -> None:
+        # The parent imported with one thread; an offloaded optimizer steps on all that are ours.
+        torch.set_num_threads(num_threads)
         self.torch_device = f"cuda:{local_rank}"
         self._device = torch.device(self.torch_device)
         self._ceiling_bytes = ceiling_bytes

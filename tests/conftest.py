@@ -1,0 +1,66 @@
+"""Fixtures that several folders of tests share."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from autotune.ds_config.build import build_ds_config, shorten
+from autotune.model_shape import PRESETS
+from autotune.outcome import Phase
+from autotune.trial.spec import StepRule, TrialSpec
+from autotune.workload import resolve_workload
+
+MakeSpec = Callable[..., TrialSpec]
+
+
+@pytest.fixture(scope="session")
+def make_spec() -> MakeSpec:
+    """Return a function that makes a short trial of the tiny preset.
+
+    Its first argument are dotted ds_config keys, the others replace fields of the spec; `gpus` and
+    `global_batch_size` are those of the workload.
+    """
+
+    def make(
+        values: dict[str, Any] | None = None,
+        *,
+        gpus: int = 2,
+        global_batch_size: int = 8,
+        **fields: Any,
+    ) -> TrialSpec:
+        model = PRESETS["tiny"]
+        workload = resolve_workload(
+            model,
+            gpus=gpus,
+            base={},
+            global_batch_size=global_batch_size,
+            precision=fields.get("precision"),
+            device_kind="cpu",
+        )
+        small = {
+            "train_micro_batch_size_per_gpu": 1,
+            "zero_optimization.reduce_bucket_size": 100_000,
+        }
+        ds_config = build_ds_config({}, workload, small | (values or {}))
+        accumulation = ds_config["gradient_accumulation_steps"]
+        timed = min(accumulation, 2)
+        spec: dict[str, Any] = {
+            "label": "trial",
+            "hf_config": model.hf_config,
+            "attn_implementation": "sdpa",
+            "activation_checkpointing": False,
+            "seq_len": 64,
+            "precision": workload.precision,
+            "ds_config": shorten(ds_config, timed_accumulation=timed),
+            "accumulation": accumulation,
+            "timed_accumulation": timed,
+            "device_kind": "cpu",
+            "ceiling_bytes": 1 << 30,
+            "seed": 3,
+            "steps": StepRule(min_steps=3, max_steps=3),
+            "silence_s": dict.fromkeys(Phase, 60.0),
+        }
+        return TrialSpec(**spec | fields)
+
+    return make
