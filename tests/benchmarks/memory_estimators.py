@@ -1,9 +1,12 @@
 """Benchmark: this model beside DeepSpeed's and Accelerate's estimators, on the measured rows.
 
 Run by hand: ``python -m tests.benchmarks.memory_estimators``. Prints a Markdown table of errors of
-the allocated peak. The other two are asked for what they offer: model states of one GPU under ZeRO
-2 or 3 (estimate_zero*_model_states_mem_needs of 0.19.8, in stage_1_and_2.py and stage3.py), and training a model with Adam in mixed precision (accelerate/commands/estimate.py:
-estimate_training_usage, of which the command shows the largest figure; it knows no sharding).
+the allocated peak. The other two are asked for what they offer:
+
+- DeepSpeed 0.19.8, estimate_zero*_model_states_mem_needs in runtime/zero/stage_1_and_2.py and
+  stage3.py: the model states of one GPU under ZeRO 2 or 3;
+- Accelerate, estimate_training_usage in commands/estimate.py: training with Adam in mixed
+  precision, of which the command shows the largest figure; it knows no sharding.
 """
 
 from collections.abc import Callable

@@ -51,7 +51,9 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 
 
-def training_of(config: dict[str, Any], zero: dict[str, Any] | None = None, **keys: Any) -> Training:
+def training_of(
+    config: dict[str, Any], zero: dict[str, Any] | None = None, **keys: Any
+) -> Training:
     config = dict(config)
     if config["model_type"] == "opt":
         del config["intermediate_size"]
@@ -124,9 +126,7 @@ def test_nothing_that_a_trace_took_is_left_over() -> None:
 def test_a_family_that_nobody_wrote_down_is_traced(model_type: str) -> None:
     training = training_of(COMMON | {"model_type": model_type})
     assert families.is_traced(training)
-    result = replay(
-        training, families.program(training), workspace_bytes=HOPPER_WORKSPACE_BYTES
-    )
+    result = replay(training, families.program(training), workspace_bytes=HOPPER_WORKSPACE_BYTES)
     peak = result.peaks[Part.LOSS]
     assert peak.items["logits"] >= 10 * training.tokens * 8_000
     assert peak.items["activations"] > 0

@@ -10,7 +10,6 @@ from autotune.predict.memory.parameters import Weights
 from autotune.predict.memory.program import Program, Recorder
 from autotune.predict.training import Training
 
-
 _DROPOUT_KEYS = {"gpt2": ("attn_pdrop", 0.1), "opt": ("attention_dropout", 0.0)}
 """Where a Hugging Face config keeps attention's dropout, and its default."""
 

@@ -61,7 +61,7 @@ def _traced(key: _Key) -> Program:
     training = key.training
     try:
         return trace_step(training)
-    except Exception as error:  # noqa: BLE001  whatever a model's own code may raise
+    except Exception as error:  # whatever a model's own code may raise
         name = type(error).__name__
         raise WorkloadError(
             f"--model {training.model.name}: model_type {training.model.model_type} cannot be "

@@ -99,9 +99,7 @@ class _Step:
         self.part = Part.FORWARD
         self.forward_depth = 0
         self.open: set[int] = set()
-        self.logits_bytes = (
-            training.element_bytes * training.tokens * training.model.vocab_size
-        )
+        self.logits_bytes = training.element_bytes * training.tokens * training.model.vocab_size
         self.tracer = StorageTracer(self.recorder, item_of=self._item_of, before=self._before)
 
     def run(self) -> Program:
@@ -150,7 +148,9 @@ class _Step:
         if head is not None:
             head.register_forward_pre_hook(lambda *_: self._enter(Part.LOSS, "forward"))
         for _, parameter in self.named:
-            parameter.register_post_accumulate_grad_hook(self._gradient)
+            parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                self._gradient
+            )
 
     # ------------------------------------------------------------------ what happens
     def _before_module(self, module: nn.Module, _: Any) -> None:

@@ -15,7 +15,7 @@ _MATRIX_PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "linear", "_group
 _FUSED_ATTENTION_BACKWARD = "_scaled_dot_product_flash_attention_for_cpu_backward"
 
 
-class StorageTracer(TorchDispatchMode):
+class StorageTracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records an event for each storage that an operation makes, and for its end.
 
     Fake tensors run CPU kernels' shapes; where CUDA's kernel needs more, that is added here.
@@ -33,7 +33,7 @@ class StorageTracer(TorchDispatchMode):
         item_of: Callable[[int], Item],
         before: Callable[[set[int]], None],
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.recorder = recorder
         self.item_of = item_of
         self.before = before
