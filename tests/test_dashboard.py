@@ -74,7 +74,7 @@ def test_the_dashboard_shows_the_study_and_its_trials(
     WebDriverWait(browser, 30).until(lambda driver: "seen" in _text(driver))
     browser.get(f"{address}/dashboard/studies/1/trials")
     WebDriverWait(browser, 30).until(lambda driver: "8 Trials" in _text(driver))
-    for word in ("Complete", "Pruned", "zero_optimization.stage", "peak_memory_gib"):
+    for word in ("Complete", "Pruned", "zero_optimization.stage", "status"):
         assert word in _text(browser)
 
 
