@@ -1,7 +1,5 @@
 """Opens optuna-dashboard on a study."""
 
-import importlib.util
-import os
 import sys
 
 from autotune.errors import StoreError
@@ -9,18 +7,21 @@ from autotune.search.sampler import StoredStudy
 
 
 def serve_dashboard(study: str, storage_url: str, *, host: str, port: int) -> None:
-    """Replace this process by optuna-dashboard, opened on a storage.
+    """Serve optuna-dashboard on a storage until interrupted.
 
     Raises:
-        StoreError: no such study, or optuna-dashboard is not installed.
+        StoreError: no such study, the port is taken, or optuna-dashboard is not installed.
     """
     StoredStudy.check(study, storage_url, exists=True)
-    if importlib.util.find_spec("optuna_dashboard") is None:
+    try:
+        from optuna_dashboard import run_server
+    except ImportError as error:
         raise StoreError(
             "optuna-dashboard is not installed; install the extra: pip install "
             "'autotune[dashboard]'"
-        )
+        ) from error
     print(f"study {study}: http://{host}:{port}/dashboard/", file=sys.stderr, flush=True)  # noqa: T201
-    command = [sys.executable, "-m", "optuna_dashboard"]
-    arguments = [storage_url, "--host", host, "--port", str(port)]
-    os.execv(sys.executable, [*command, *arguments])
+    try:
+        run_server(storage_url, host=host, port=port)
+    except OSError as error:
+        raise StoreError(f"--port {port}: {error}; choose another one") from error

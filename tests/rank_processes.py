@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -40,27 +40,44 @@ def ranks(mark: str) -> dict[int, psutil.Process]:
     return found
 
 
-def num_forks(mark: str) -> int:
-    """Return how many forks of the preloaded parents live, whatever they have come to."""
-    return sum(_is_parent(p) and _is_rank(p) for p in marked_processes(mark))
+def forks(mark: str) -> list[psutil.Process]:
+    """Return the living forks of the preloaded parents, whatever they have come to."""
+    return [p for p in marked_processes(mark) if _is_parent(p) and _is_rank(p)]
 
 
-def wait_until(holds: Callable[[], object], *, timeout_s: float, what: str) -> float:
-    """Return the seconds until something holds; fail when it never does."""
-    began = time.monotonic()
+def named(name: str, mark: str) -> list[psutil.Process]:
+    """Return the living processes of a pool that run a program."""
+    return [p for p in marked_processes(mark) if p.info["name"] == name]
+
+
+def lives(process: psutil.Process) -> bool:
+    """Return whether a process that was found before still runs."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_until(holds: Callable[[], object], *, timeout_s: float, what: str) -> None:
+    """Return when something holds; fail when it does not in time."""
+    deadline = time.monotonic() + timeout_s
     while not holds():
-        assert time.monotonic() - began < timeout_s, f"not within {timeout_s:.0f} s: {what}"
-        time.sleep(0.05)
-    return time.monotonic() - began
+        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"
+        time.sleep(0.2)
+
+
+def wait_until_none(find: Callable[[], Sequence[object]], *, timeout_s: float) -> None:
+    """Return when nothing is found any more; fail with what is left when that takes too long."""
+    deadline = time.monotonic() + timeout_s
+    while left := find():
+        assert time.monotonic() < deadline, f"left after {timeout_s:.1f} s: {left}"
+        time.sleep(0.2)
 
 
 def _living() -> Iterator[psutil.Process]:
-    for process in psutil.process_iter():
-        try:
-            if process.status() != psutil.STATUS_ZOMBIE:
-                yield process
-        except psutil.NoSuchProcess:
-            continue
+    for process in psutil.process_iter(["name", "status"]):
+        if process.info["status"] != psutil.STATUS_ZOMBIE:
+            yield process
 
 
 def _environment(process: psutil.Process) -> dict[str, str]:

@@ -65,7 +65,11 @@ def without_searched(config: Mapping[str, Any], searched: Iterable[str]) -> dict
     A deprecated name counts too: DeepSpeed refuses `cpu_offload` beside `offload_optimizer`.
     """
     keys = frozenset(searched)
-    spelled = {key: documented({key: value}) for key, value in dotted.flatten(config).items()}
+    # A switch that is off says nothing, but stands in the way like one that is on.
+    spelled = {
+        key: documented({key: True if value is False else value})
+        for key, value in dotted.flatten(config).items()
+    }
     return dotted.without(
         config, keys | {key for key, names in spelled.items() if keys & names.keys()}
     )

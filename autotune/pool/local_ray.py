@@ -7,6 +7,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from typing import IO
 
 import ray
 
@@ -31,13 +32,14 @@ def ray_cluster(address: str | None, *, num_cpus: int) -> Iterator[None]:
         with _joined(address):
             yield
         return
-    with _watched():
+    with _watched() as watcher:
         ray.init(
             num_cpus=num_cpus,
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
+        watcher.write(b"Ray has started\n")
         try:
             yield
         finally:
@@ -60,8 +62,11 @@ def _joined(address: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _watched() -> Iterator[None]:
-    """Mark this process's descendants, and have a watcher end those that outlive it."""
+def _watched() -> Iterator[IO[bytes]]:
+    """Mark this process's descendants, and have a watcher end those that outlive it.
+
+    Gives the pipe to the watcher.
+    """
     mark = uuid.uuid4().hex
     watcher = subprocess.Popen(
         [sys.executable, "-m", "autotune.pool.watcher", mark],
@@ -69,13 +74,14 @@ def _watched() -> Iterator[None]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        bufsize=0,
     )
+    assert watcher.stdin is not None
     os.environ[MARK_VARIABLE] = mark
     try:
-        yield
+        yield watcher.stdin
     finally:
         del os.environ[MARK_VARIABLE]
-        assert watcher.stdin is not None
         watcher.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             watcher.wait(timeout=15)

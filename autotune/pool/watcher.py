@@ -4,25 +4,31 @@ Ray's own processes survive a killed driver by up to 85 s, and a compiler that a
 survives for as long as it compiles. The driver holds a pipe to this process, which lives in a
 session of its own; when the pipe closes, whatever carries the driver's mark in its environment
 ends, with all its descendants. The same happens after an orderly close, when nothing is left.
+
+Ray's agents wipe their environment when they name themselves, and their parent dies with the
+driver. They are therefore noted while it still lives: again and again until the driver has written
+a line, which says that Ray has started, and once more then.
 """
 
 import os
+import select
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
 
 MARK_VARIABLE = "AUTOTUNE_POOL"
+_LOOK_S = 0.5
 _ROUNDS = 3
 """A process may be started while its siblings are being ended."""
 
 
 def main(mark: str) -> None:
     """Wait for the driver's end, then end what it left."""
-    while os.read(0, 1 << 10):
-        pass
+    noted = _note_until_the_end(mark)
     for _ in range(_ROUNDS):
-        left = _descendants(_marked(mark))
+        left = _living({*noted, *_descendants(_marked(mark))})
         if not left:
             return
         for process in left:
@@ -30,7 +36,20 @@ def main(mark: str) -> None:
                 process.kill()
             except psutil.NoSuchProcess:
                 continue
-        psutil.wait_procs(left, timeout=2)
+        psutil.wait_procs(left, timeout=1)
+
+
+def _note_until_the_end(mark: str) -> set[psutil.Process]:
+    """Return the driver's descendants, as seen while it lived; blocks until it has ended."""
+    noted: set[psutil.Process] = set()
+    starting = True
+    while True:
+        written, _, _ = select.select([0], [], [], _LOOK_S if starting else None)
+        if written:
+            if not os.read(0, 1 << 10):
+                return noted
+            starting = False
+        noted.update(_descendants(_marked(mark)))
 
 
 def _marked(mark: str) -> list[psutil.Process]:
@@ -46,16 +65,28 @@ def _marked(mark: str) -> list[psutil.Process]:
     return found
 
 
-def _descendants(processes: list[psutil.Process]) -> list[psutil.Process]:
+def _descendants(processes: list[psutil.Process]) -> set[psutil.Process]:
     """Return the processes and all below them; `setproctitle` may have wiped a mark there."""
-    found = {process.pid: process for process in processes}
+    found = set(processes)
     for process in processes:
         try:
-            below = process.children(recursive=True)
+            found.update(process.children(recursive=True))
         except psutil.NoSuchProcess:
             continue
-        found |= {child.pid: child for child in below}
-    return list(found.values())
+    return found
+
+
+def _living(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Return those that are not gone and no zombies: nothing may be there to reap an orphan."""
+    living = []
+    for process in processes:
+        try:
+            # Also tells a process from another one that was given its number since.
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                living.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return living
 
 
 if __name__ == "__main__":

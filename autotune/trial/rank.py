@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from autotune.outcome import Phase, rank_to_json
 from autotune.trial import wire
+from autotune.trial.build_locks import remove_stale_locks
 from autotune.trial.device import Device, open_device
 from autotune.trial.failure import examine
 from autotune.trial.measure import run_steps
@@ -65,6 +66,9 @@ class _Rank:
 
     def _train(self, device: Device) -> None:
         spec, place = self._spec, self._place
+        if place.local_rank == 0:
+            # Before the rendezvous, so before any rank of this node builds an extension.
+            remove_stale_locks()
         self._join(device)
         device.enforce_ceiling()
         self._mark(Phase.BUILD, "model")

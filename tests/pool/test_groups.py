@@ -100,7 +100,7 @@ def test_some_trials_run_alone(
 
     def on_mark(_label: str, _rank: int, phase: Phase, _where: str) -> None:
         nonlocal most
-        most = max(most, rank_processes.num_forks(mark))
+        most = max(most, len(rank_processes.forks(mark)))
 
     requests = [
         _request(workload, 1, values, **fields),
@@ -135,7 +135,5 @@ def test_a_closed_pool_leaves_no_process(pool: Pool) -> None:
     mark = os.environ[MARK_VARIABLE]
     assert len(rank_processes.marked_processes(mark)) > 4
     pool.close()
-    rank_processes.wait_until(
-        lambda: not rank_processes.marked_processes(mark), timeout_s=5, what="the pool is gone"
-    )
+    rank_processes.wait_until_none(lambda: rank_processes.marked_processes(mark), timeout_s=5)
     assert MARK_VARIABLE not in os.environ

@@ -194,7 +194,7 @@ def test_a_killed_rank_ends_the_trial_within_seconds_and_is_named(
     assert outcome.failure is not None
     assert (outcome.failure.rank, outcome.failure.phase) == (1, Phase.STEADY)
     assert "SIGKILL" in outcome.failure.reason
-    assert not rank_processes.num_forks(trials.mark)
+    assert not rank_processes.forks(trials.mark)
 
 
 def test_a_stopped_rank_times_out_and_is_named(trials: Trials, make_spec: MakeSpec) -> None:
@@ -206,7 +206,7 @@ def test_a_stopped_rank_times_out_and_is_named(trials: Trials, make_spec: MakeSp
     assert outcome.failure is not None
     assert (outcome.failure.rank, outcome.failure.phase) == (0, Phase.STEADY)
     assert "SIGSTOP" in outcome.failure.reason
-    assert not rank_processes.num_forks(trials.mark)
+    assert not rank_processes.forks(trials.mark)
 
 
 def test_trials_leave_nothing_in_shared_memory(trials: Trials, make_spec: MakeSpec) -> None:
@@ -232,6 +232,6 @@ def test_an_interrupted_pool_launches_nothing_more(trials: Trials, make_spec: Ma
     assert time.monotonic() - interrupted_at[0] < 2
     assert outcome.failure is not None
     assert "interrupted" in outcome.failure.reason
-    assert not rank_processes.num_forks(trials.mark)
+    assert not rank_processes.forks(trials.mark)
     with pytest.raises(DispatchError, match="trial: the run was interrupted"):
         trials.run(make_spec({STAGE: 2}))

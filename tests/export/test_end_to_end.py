@@ -1,0 +1,139 @@
+"""One study of real ranks, from the command line to a plain script that trains its export."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.calls import ON_CPU, Call, autotune, autotune_here, tree
+from tests.export.recompute import check_numbers
+
+pytestmark = pytest.mark.ray
+
+PLAIN_SCRIPT = Path(__file__).with_name("plain_script.py")
+# Differences of 3 to 4 % were seen, on a busy machine too: autotune's rank draws its weights once
+# more and keeps its own books, the plain one destroys its process group.
+PEAK_TOLERANCE = 0.15
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def call(home: Path) -> Call:
+    options = ["--trials", "8", "--confirm-rounds", "2", "--seed", "1", "--study", "e2e", "--json"]
+    return autotune(*ON_CPU, *options, cwd=home, timeout_s=280)
+
+
+@pytest.fixture(scope="module")
+def folder(home: Path, call: Call) -> Path:
+    assert call.code == 0, call.err
+    return home / "studies" / "e2e"
+
+
+@pytest.fixture(scope="module")
+def record(folder: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((folder / "record.json").read_text(encoding="utf-8"))
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def plain(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the plain script says."""
+    done = subprocess.run(
+        [sys.executable, str(PLAIN_SCRIPT), str(folder), "3", "--cpu"],
+        cwd=tmp_path_factory.mktemp("elsewhere"),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    loaded: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return loaded
+
+
+def test_the_run_prints_one_json_object_and_nothing_else(call: Call) -> None:
+    assert call.code == 0
+    result = json.loads(call.out)
+    assert result["study"] == "e2e"
+    assert result["num_trials"] == 8
+    assert sum(result["by_status"].values()) == 8
+    assert call.err == ""
+
+
+def test_the_study_has_trials_that_fit_and_trials_that_do_not(call: Call) -> None:
+    by_status = json.loads(call.out)["by_status"]
+    assert by_status["complete"] >= 1
+    assert by_status["over_ceiling"] >= 1
+
+
+def test_every_file_is_there(call: Call, folder: Path, record: dict[str, Any]) -> None:
+    assert json.loads(call.out)["record"] == record
+    names = {path.name for path in folder.iterdir()}
+    assert names >= {"study.db", "ds_config.json", "record.json", "trials.csv", "logs"}
+    assert all(
+        (folder / "logs" / f"trial-{number:04d}" / f"rank-{rank}.log").is_file()
+        for number in range(8)
+        for rank in range(2)
+    )
+
+
+def test_every_number_follows_from_the_raw_step_times(
+    folder: Path,
+    home: Path,
+    record: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(home)
+    before = {name: text for name, text in tree(folder).items() if "study.db" not in name}
+    table = autotune_here("export", "e2e", capsys=capsys).out
+    assert check_numbers(folder, record, table) >= 3
+    # And writing the files again changed none.
+    assert {n: t for n, t in tree(folder).items() if "study.db" not in n} == before
+
+
+def test_both_ranks_of_every_measured_trial_are_in_the_table_of_trials(folder: Path) -> None:
+    with (folder / "trials.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    measured = [row for row in rows if row["status"] == "complete"]
+    ranks: dict[str, list[str]] = {}
+    for row in measured:
+        ranks.setdefault(row["label"], []).append(str(int(float(row["rank"]))))
+        assert len(row["losses"].split()) == len(row["boundary_s"].split()) + 1
+        assert int(float(row["peak_bytes"])) <= 2**30
+    assert set(map(tuple, ranks.values())) == {("0", "1")}
+    for row in rows:
+        if row["status"] == "over_ceiling":
+            assert float(row["needed_bytes"]) > 2**30
+            assert row["reason"]
+
+
+def test_the_record_names_its_devices_and_versions(record: dict[str, Any]) -> None:
+    environment = record["environment"]
+    assert environment["device_kind"] == "cpu"
+    assert len(environment["devices"]) == 2
+    assert environment["deepspeed"]
+    assert environment["torch"]
+
+
+def test_the_export_trains_in_a_script_without_autotune(plain: dict[str, Any]) -> None:
+    assert plain["autotune_modules"] == []
+    assert len(plain["ranks"]) == 2
+    for rank in plain["ranks"]:
+        assert rank["global_steps"] == 3
+        assert all(0 < loss < 20 for loss in rank["losses"])
+
+
+def test_the_plain_scripts_peak_memory_is_the_recorded_one(
+    plain: dict[str, Any], record: dict[str, Any]
+) -> None:
+    peak = max(rank["peak_bytes"] for rank in plain["ranks"])
+    assert peak == pytest.approx(record["memory"]["peak_bytes"], rel=PEAK_TOLERANCE)

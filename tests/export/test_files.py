@@ -1,0 +1,133 @@
+"""The study folder's files, written from a study of the fake evaluator."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.errors import ExportError
+from autotune.export import write_study_files
+from autotune.export.ds_config import exported_ds_config
+from autotune.search.progress import Silent
+from autotune.search.sampler import StoredStudy
+from autotune.study import StudyView
+from autotune.tune import TuneRequest, run_study
+from tests.cli.calls import autotune, autotune_here, tree
+from tests.export.recompute import check_numbers
+from tests.search.setting import Setting, setting
+
+BASE = {
+    "train_micro_batch_size_per_gpu": "auto",
+    "zero_optimization": {"stage": 2, "round_robin_gradients": True, "reduce_bucket_size": "auto"},
+    "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": "auto"}},
+    "optimizer": {"type": "AdamW", "params": {"lr": "auto", "torch_adam": True}},
+    "steps_per_print": 17,
+}
+FILES = ["ds_config.json", "record.json", "trials.csv"]
+
+
+@pytest.fixture(scope="module", params=["faster", "equal"])
+def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Setting:
+    """A study whose winner is faster than the base, and one that keeps it."""
+    folder = tmp_path_factory.mktemp("home") / "studies" / "s"
+    base: dict[str, Any] = BASE if request.param == "faster" else {}
+    here = setting(folder, base=base, on_disk=True, noise=0.002)
+    trials = 20 if request.param == "faster" else 9
+    run_study(
+        here.open(),
+        here.evaluator,
+        here.folder,
+        request=TuneRequest(model="tiny", gpus=2, trials=trials, confirm_rounds=4),
+        progress=Silent(),
+    )
+    return here
+
+
+@pytest.fixture(scope="module")
+def view(here: Setting) -> StudyView:
+    return StudyView.of(StoredStudy("s", here.url, create=False))
+
+
+@pytest.fixture(scope="module")
+def record(here: Setting) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((here.folder / "record.json").read_text(encoding="utf-8"))
+    return loaded
+
+
+def test_every_file_is_rebuilt_from_the_storage_alone(
+    here: Setting,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    call = autotune_here("export", "s", "--storage", here.url, "--folder", "again", capsys=capsys)
+    assert call.code == 0
+    original = {name: (here.folder / name).read_bytes() for name in FILES}
+    assert tree(tmp_path / "again") == original
+
+
+def test_export_finds_a_study_by_its_name(here: Setting) -> None:
+    home = here.folder.parent.parent
+    before = tree(here.folder)
+    call = autotune("export", "s", "--json", cwd=home)
+    assert call.code == 0
+    assert json.loads(call.out) == json.loads(before["record.json"])
+    assert tree(here.folder).keys() == before.keys()
+
+
+def test_every_tokens_per_s_follows_from_the_raw_step_times(
+    here: Setting,
+    record: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(here.folder.parent.parent)
+    table = autotune_here("export", "s", capsys=capsys).out
+    assert check_numbers(here.folder, record, table) > 8
+
+
+def test_the_record_says_how_its_numbers_came_about(record: dict[str, Any]) -> None:
+    assert record["evaluator"] == "measured"
+    assert record["tokens_per_s"].keys() == {"value", "low", "high"}
+    assert record["baseline"].keys() >= {
+        "name",
+        "ds_config",
+        "tokens_per_s",
+        "ratio",
+        "ratio_low",
+        "ratio_high",
+    }
+    assert record["memory"]["peak_bytes"] <= record["memory"]["ceiling_bytes"]
+    assert record["environment"] == {"autotune": "as if"}
+    assert record["workload"]["seq_len"] == 128
+    assert record["study"]["name"] == "s"
+    assert record["model_settings"].keys() == {"activation_checkpointing", "attn_implementation"}
+    assert record["losses"]["tolerance"] == 2e-3
+
+
+def test_the_exported_config_is_the_one_that_was_confirmed(
+    here: Setting, view: StudyView, record: dict[str, Any]
+) -> None:
+    config = json.loads((here.folder / "ds_config.json").read_text(encoding="utf-8"))
+    assert config == exported_ds_config(view)
+    assert view.exported is not None
+    searched = view.exported.candidate.values
+    for key, value in searched.items():
+        if not key.startswith("model."):
+            section: Any = config
+            for part in key.split("."):
+                section = section[part]
+            assert section == value
+    settings = {f"model.{name}": value for name, value in record["model_settings"].items()}
+    assert settings.items() >= {k: v for k, v in searched.items() if "model." in k}.items()
+
+
+def test_a_study_without_a_confirmation_exports_its_trials_only(tmp_path: Path) -> None:
+    here = setting(tmp_path / "s")
+    view = StudyView.of(here.search(trials=2))
+    assert write_study_files(view, here.folder) is None
+    assert [path.name for path in here.folder.iterdir()] == ["trials.csv"]
+    with pytest.raises(ExportError, match="study s: no trial was confirmed"):
+        exported_ds_config(view)

@@ -1,0 +1,232 @@
+"""A driver that is killed, in every state that a rank can be in, leaves nothing behind.
+
+A rank that writes dies of a broken pipe and proves nothing: here ranks sleep in a collective, spin
+in C, wait for a compiler, or are not there yet because their parent still imports.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from signal import SIGINT, SIGKILL, Signals
+from typing import Any
+
+import optuna
+import psutil
+import pytest
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.exc import SQLAlchemyError
+
+from tests import rank_processes
+
+pytestmark = pytest.mark.ray
+
+INTERRUPTED = 130
+NUM_TRIALS = 6
+_START_S = 90.0
+_NO_RANK_S = 5.0
+_NOTHING_S = 15.0
+_SMALL = {
+    "model_type": "llama",
+    "hidden_size": 128,
+    "intermediate_size": 352,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "vocab_size": 1_024,
+    "max_position_embeddings": 512,
+}
+_STAGE_2 = {"zero_optimization": {"stage": 2, "reduce_bucket_size": 100_000}}
+# The kernel of CPUAdam is compiled in `initialize`; `torch_adam` would avoid it.
+_COMPILES = {
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "torch_adam": False}},
+    "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
+}
+
+
+class Driver:
+    """`autotune run` as a process in a session of its own, as a terminal starts it."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder = folder
+        self._output = folder / "output.txt"
+        with self._output.open("ab") as output:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "autotune.cli.main", "run", "--study", "killed"),
+                    *("--model", "config.json", "--base", "base.json", "--gpus", "2"),
+                    *("--device", "cpu", "--seed", "1", "--confirm-rounds", "2"),
+                    *("--trials", str(NUM_TRIALS)),
+                    *("--seq-len", "64", "--global-batch-size", "8", *options),
+                ],
+                cwd=folder,
+                env=os.environ | {"TORCH_EXTENSIONS_DIR": str(folder / "extensions")},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._mark: str | None = None
+
+    @property
+    def mark(self) -> str:
+        """What its descendants carry in their environment."""
+        if self._mark is None:
+            self.wait_until(lambda: rank_processes.mark_of(self.process.pid), "the pool starts")
+            self._mark = rank_processes.mark_of(self.process.pid)
+        assert self._mark is not None
+        return self._mark
+
+    def wait_until(self, holds: Callable[[], object], what: str) -> None:
+        def holds_or_ended() -> object:
+            assert self.process.poll() is None, f"ended early: {self.output}"
+            return holds()
+
+        rank_processes.wait_until(holds_or_ended, timeout_s=_START_S, what=what)
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text(encoding="utf-8")[-3_000:]
+
+    def end(self, signum: Signals) -> int:
+        """Send a signal as its user would, and return the exit code when nothing is left."""
+        mark, began = self.mark, time.monotonic()
+        family = psutil.Process(self.process.pid).children(recursive=True)
+        assert family
+        if signum is SIGINT:
+            os.killpg(self.process.pid, signum)  # Ctrl-C reaches the whole foreground group
+        else:
+            self.process.send_signal(signum)
+
+        def left() -> list[psutil.Process]:
+            marked = rank_processes.marked_processes(mark)
+            return [*marked, *(p for p in family if rank_processes.lives(p))]
+
+        rank_processes.wait_until_none(lambda: rank_processes.forks(mark), timeout_s=_NO_RANK_S)
+        rank_processes.wait_until_none(left, timeout_s=began + _NOTHING_S - time.monotonic())
+        return self.process.wait(timeout=max(began + _NOTHING_S - time.monotonic(), 0.1))
+
+
+Start = Callable[..., Driver]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Return a function that starts a driver on a model and a base config."""
+    drivers: list[Driver] = []
+
+    def start(*options: str, base: dict[str, Any] = _STAGE_2, **dimensions: int) -> Driver:
+        (tmp_path / "config.json").write_text(json.dumps(_SMALL | dimensions), encoding="utf-8")
+        (tmp_path / "base.json").write_text(json.dumps(base), encoding="utf-8")
+        drivers.append(Driver(tmp_path, *options))
+        return drivers[-1]
+
+    yield start
+    for driver in drivers:
+        if driver.process.poll() is None:
+            driver.process.kill()
+            driver.process.wait()
+
+
+def _wait_for_ranks(driver: Driver) -> dict[int, psutil.Process]:
+    driver.wait_until(lambda: len(rank_processes.ranks(driver.mark)) == 2, "two ranks live")
+    return rank_processes.ranks(driver.mark)
+
+
+def _parents_import(start: Start, *options: str) -> Driver:
+    driver = start(*options)
+    driver.wait_until(lambda: rank_processes.parents(driver.mark), "a parent lives")
+    time.sleep(0.5)
+    return driver
+
+
+def _put_to_sleep(driver: Driver) -> None:
+    """Stop one rank, and wait until the other one sleeps in a collective."""
+    ranks = _wait_for_ranks(driver)
+    ranks[1].suspend()
+
+    def rank_0_sleeps() -> bool:
+        for _ in range(10):
+            if ranks[0].status() != psutil.STATUS_SLEEPING:
+                return False
+            time.sleep(0.05)
+        return True
+
+    driver.wait_until(rank_0_sleeps, "rank 0 waits for rank 1")
+
+
+def _ranks_spin(start: Start, *options: str) -> Driver:
+    # A micro step takes seconds, a matrix product a good part of one.
+    driver = start("--seq-len", "512", *options, hidden_size=1_024, num_hidden_layers=2)
+    ranks = _wait_for_ranks(driver)
+    driver.wait_until(lambda: ranks[0].cpu_times().user > 3, "rank 0 computes")
+    return driver
+
+
+def _a_rank_compiles(start: Start, *options: str) -> Driver:
+    driver = start(*options, base=_COMPILES)
+
+    driver.wait_until(lambda: rank_processes.named("cc1plus", driver.mark), "a compiler runs")
+    return driver
+
+
+@pytest.mark.parametrize("signum", [SIGKILL, SIGINT], ids=["kill -9", "Ctrl-C"])
+@pytest.mark.parametrize("state", [_parents_import, _ranks_spin, _a_rank_compiles])
+def test_a_driver_that_ends_leaves_nothing_whatever_its_ranks_do(
+    start: Start, state: Callable[[Start], Driver], signum: Signals
+) -> None:
+    driver = state(start)
+    code = driver.end(signum)
+    assert code == (INTERRUPTED if signum is SIGINT else -signum), driver.output
+    assert "Traceback" not in driver.output
+
+
+def _stored(folder: Path) -> list[FrozenTrial]:
+    storage = f"sqlite:///{folder / 'studies/killed/study.db'}"
+    return optuna.load_study(study_name="killed", storage=storage).trials
+
+
+def _num_finished(folder: Path) -> int:
+    try:
+        trials = _stored(folder)
+    except (KeyError, SQLAlchemyError):
+        return 0  # not there yet
+    return sum(trial.state.is_finished() for trial in trials)
+
+
+def _config(trial: FrozenTrial) -> str:
+    candidate = trial.user_attrs["candidate"]
+    return json.dumps([candidate["ds_config"], candidate["model_settings"]], sort_keys=True)
+
+
+def test_a_resume_neither_repeats_nor_loses_a_trial(start: Start, tmp_path: Path) -> None:
+    first = start()
+    first.wait_until(lambda: _num_finished(tmp_path) >= 2, "two trials have ended")
+    _put_to_sleep(first)
+    assert first.end(SIGKILL) == -SIGKILL
+    *finished, running = _stored(tmp_path)
+    assert running.state is TrialState.RUNNING
+
+    second = start("--resume")
+    second.wait_until(lambda: _num_finished(tmp_path) >= len(finished) + 2, "another has ended")
+    _put_to_sleep(second)
+    assert second.end(SIGINT) == INTERRUPTED, second.output
+    assert "Traceback" not in second.output
+    last = _stored(tmp_path)[-1]
+    assert last.state is TrialState.FAIL
+    assert "the driver ended" in last.user_attrs["reason"]
+
+    third = start("--resume")
+    assert third.process.wait(timeout=_START_S) == 0, third.output
+    trials = _stored(tmp_path)
+    assert trials[: len(finished)] == finished
+    interrupted = [trial for trial in trials if trial.user_attrs.get("interrupted")]
+    assert [trial.number for trial in interrupted] == [running.number, last.number]
+    lasting = [trial for trial in trials if trial not in interrupted]
+    assert len(lasting) == NUM_TRIALS
+    assert len({_config(trial) for trial in lasting}) == NUM_TRIALS
+    # Asked again before anything new.
+    for trial in interrupted:
+        assert _config(trials[trial.number + 1]) == _config(trial)
+    assert (tmp_path / "studies/killed/ds_config.json").exists()

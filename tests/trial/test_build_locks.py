@@ -1,0 +1,34 @@
+from pathlib import Path
+
+import pytest
+
+from autotune.trial.build_locks import remove_stale_locks
+
+
+@pytest.fixture
+def build_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    folder = tmp_path / "cpu_adam"
+    folder.mkdir()
+    return folder
+
+
+def test_a_lock_that_nobody_holds_is_removed(build_folder: Path) -> None:
+    (build_folder / "lock").touch()
+    (build_folder / "build.ninja").touch()
+    remove_stale_locks()
+    assert [path.name for path in build_folder.iterdir()] == ["build.ninja"]
+
+
+def test_a_lock_of_a_running_build_stays(build_folder: Path) -> None:
+    with (build_folder / "lock").open("w"):
+        remove_stale_locks()
+        assert (build_folder / "lock").exists()
+
+
+def test_without_any_build_there_is_nothing_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "none"))
+    remove_stale_locks()
+    assert not (tmp_path / "none").exists()
