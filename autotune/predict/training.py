@@ -84,6 +84,8 @@ class Training:
     """State tensors per parameter: 2 for Adam, 1 for Lion, 0 for plain SGD."""
     foreach_optimizer: bool
     """torch's own optimizer, whose fused loops need scratch as large as one state."""
+    fused_adam: bool
+    """DeepSpeed's FusedAdam, for which stage 0 has an engine of its own."""
     activation_checkpointing: bool
     attn_implementation: str
     trainable_parameters: int | None
@@ -119,7 +121,7 @@ def read_training(
     element_bytes = _DTYPES[precision]
     master_bytes, moment_bytes = _state_bytes(values, precision)
     micro_batch_size, accumulation = _batch(values, workload)
-    num_moments, foreach = _optimizer(values, workload)
+    num_moments, foreach, fused_adam = _optimizer(values, workload)
     trainable = settings.trainable_parameters
     if trainable is not None and trainable < 1:
         faults.append(f"trainable parameters={trainable}: must be at least 1")
@@ -144,6 +146,7 @@ def read_training(
         moment_bytes=moment_bytes,
         num_moments=num_moments,
         foreach_optimizer=foreach,
+        fused_adam=fused_adam,
         activation_checkpointing=settings.activation_checkpointing,
         attn_implementation=settings.attn_implementation or workload.attn_implementation,
         trainable_parameters=trainable,
@@ -210,8 +213,8 @@ def _batch(values: Values, workload: Workload) -> tuple[int, int]:
     return max(micro, 1), max(steps, 1)
 
 
-def _optimizer(values: Values, workload: Workload) -> tuple[int, bool]:
-    """Return the number of state tensors, and whether torch's own loops step them."""
+def _optimizer(values: Values, workload: Workload) -> tuple[int, bool, bool]:
+    """Return the number of state tensors, whether torch's own loops step them, or FusedAdam."""
     section = values.said("optimizer")
     section = section if isinstance(section, dict) else workload.optimizer
     kind = str(section.get("type", "AdamW")).lower()
@@ -221,7 +224,7 @@ def _optimizer(values: Values, workload: Workload) -> tuple[int, bool]:
     if kind == "sgd" and params.get("momentum", 0) not in (0, "auto"):
         moments = 1
     torch_own = bool(params.get("torch_adam")) or kind in ("sgd", "adagrad", "rmsprop")
-    return moments, torch_own and moments > 0
+    return moments, torch_own and moments > 0, kind in ("adam", "adamw") and not torch_own
 
 
 def _expert_parallel_size(values: Values, workload: Workload) -> int:

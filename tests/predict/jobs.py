@@ -40,9 +40,9 @@ def job(
     return read_training(ds_config, workload, settings)
 
 
-def replayed(training: Training) -> Replayed:
-    """Replay a job on a Hopper device."""
-    return replay(training, program(training), workspace_bytes=HOPPER_WORKSPACE_BYTES)
+def replayed(training: Training, *, workspace_bytes: int = HOPPER_WORKSPACE_BYTES) -> Replayed:
+    """Replay a job, on a Hopper device unless told otherwise."""
+    return replay(training, program(training), workspace_bytes=workspace_bytes)
 
 
 def small_llama(**changes: Any) -> ModelShape:

@@ -71,9 +71,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     return peaks_of(changes, marks)
 
 
-def peaks_of(
-    changes: list[tuple[int, int]], marks: list[tuple[int, str]]
-) -> dict[str, Any]:
+def peaks_of(changes: list[tuple[int, int]], marks: list[tuple[int, str]]) -> dict[str, Any]:
     """Return the most that was allocated in each part, and what was after `init`."""
     peaks: dict[str, int] = {}
     allocated, part, waiting = 0, "init", list(marks)
@@ -90,7 +88,13 @@ def peaks_of(
 
 
 def train(job: dict[str, Any]) -> None:
-    """Build the model as a trial would, and train two optimizer steps."""
+    """Build the model as a trial would, and train two optimizer steps.
+
+    Args:
+        job: `model` (a Hugging Face config), `dtype`, `ds_config`, `micro_batch`, `seq_len`,
+            `frozen` (parts of the names of parameters that are not trained), and optionally
+            `attention` and `checkpointing`.
+    """
     import deepspeed
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -102,8 +106,12 @@ def train(job: dict[str, Any]) -> None:
     sharded = ds_config["zero_optimization"].get("stage") == 3
     dtype = getattr(torch, job["dtype"])
     with deepspeed.zero.Init(config_dict_or_path=ds_config, enabled=sharded):
-        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=dtype)
+        model = AutoModelForCausalLM.from_config(
+            config, attn_implementation=job.get("attention", "sdpa"), dtype=dtype
+        )
     model.train()
+    if job.get("checkpointing"):
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(not any(part in name for part in job["frozen"]))
     engine = deepspeed.initialize(
@@ -111,7 +119,8 @@ def train(job: dict[str, Any]) -> None:
         model_parameters=[p for p in model.parameters() if p.requires_grad],
         config=ds_config,
     )[0]
-    tokens = torch.zeros(job["micro_batch"], job["seq_len"], dtype=torch.long)
+    shape = job["micro_batch"], job["seq_len"]
+    tokens = torch.zeros(shape, dtype=torch.long, device=engine.device)
     for _ in range(2 * ds_config["gradient_accumulation_steps"]):
         with _part("forward"):
             loss = engine(input_ids=tokens, labels=tokens, use_cache=False).loss

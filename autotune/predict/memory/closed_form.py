@@ -95,8 +95,7 @@ class _Terms:
         items: Items = {Item.REDUCE_BUCKET: self.bucket if zero.contiguous_gradients else 0}
         if not zero.offload_param.enabled:
             items |= self._weights(self.element_bytes * sum(self.layout.shards))
-        if training.precision != "fp32":
-            items[Item.MASTER_WEIGHTS] = training.master_bytes * on_device
+        items[Item.MASTER_WEIGHTS] = training.master_bytes * on_device
         items[Item.MOMENTS] = self._moments(on_device)
         if not self.offload:
             items[Item.GRADIENT_PARTITION] = training.accumulation_bytes * self.partition
@@ -201,7 +200,7 @@ class _Terms:
         if self.zero.stage == 0:
             return {
                 Item.GRADIENTS: self._gradient(self.trained),
-                Item.STEP_GRADIENTS: 0 if training.precision == "fp32" else 8 * self.trained,
+                Item.STEP_GRADIENTS: self._unsharded_step(),
             }
         if self.offload:
             return {}
@@ -217,6 +216,11 @@ class _Terms:
         scratch = FP64 * min(self.largest, self.partition)
         flat = (self.element_bytes + wide) * self.partition
         return together(self._own(), {Item.STEP_GRADIENTS: max(flat, scratch)})
+
+    def _unsharded_step(self) -> int:
+        if self.training.precision == "fp32":
+            return 0
+        return (8 if self.training.fused_adam else 4) * self.trained
 
     # ------------------------------------------------------------------ pieces
     def _gradient(self, elements: int) -> int:

@@ -101,6 +101,8 @@ class Decoder(ABC):
         checkpointing = self.training.activation_checkpointing
         holds = checkpointing or self.keeps_stream
         recorder.enter(Part.FORWARD, "embedding")
+        # The model itself is the first module to start: stage 3 prefetches from here.
+        recorder.fetch()
         stream = self.embed()
         streams: dict[int, int] = {}
         kept: dict[int, Saved] = {}

@@ -142,16 +142,18 @@ class FlatEngine(Engine):
         """Count what `average_tensor` allocates: pieces of one bucket are flattened again."""
         copies = self.allocator.allocate
         number, stream = self.in_bucket_elements, self.reduce_stream
+        if self.wide_sums:
+            self._make_wide_partitions()
         blocks = []
         if not self.contiguous or (self.zero.reduce_scatter and self._num_pieces() > 1):
             blocks.append(copies(self.bucket_bytes * number, Item.REDUCTION_COPY, stream))
         if self.training.communication_bytes != self.bucket_bytes:
             size = self.training.communication_bytes * number
             blocks.append(copies(size, Item.REDUCTION_COPY, stream))
+        if self.wide_sums:
+            self._add_to_wide_partitions()
         for block in blocks:
             self.allocator.free(block)
-        if self.wide_sums:
-            self._add_to_wide_partition()
 
     def _num_pieces(self) -> int:
         """Return the pieces of the bucket after neighbours for the same rank are merged."""
@@ -170,16 +172,19 @@ class FlatEngine(Engine):
                 last = owner
         return number
 
-    def _add_to_wide_partition(self) -> None:
+    def _make_wide_partitions(self) -> None:
         """`_get_compact_grad_partition_buffer`: one wide buffer for the rank's own gradients."""
-        if not any(k in self.own for k in self.in_bucket):
+        if self.wide_partitions or not any(k in self.own for k in self.in_bucket):
             return
-        allocator, wide = self.allocator, self.training.accumulation_bytes
-        if not self.wide_partitions:
-            self.wide_partitions = [
-                allocator.allocate(wide * g.partition_elements, Item.GRADIENT_PARTITION)
-                for g in self.groups
-            ]
+        wide = self.training.accumulation_bytes
+        self.wide_partitions = [
+            self.allocator.allocate(wide * g.partition_elements, Item.GRADIENT_PARTITION)
+            for g in self.groups
+        ]
+
+    def _add_to_wide_partitions(self) -> None:
+        """Each own slice is widened while the reduced copy is still there."""
+        wide = self.training.accumulation_bytes
         for k in self.in_bucket:
             if k in self.own and self.bucket_bytes != wide:
                 own = self.group_of[k].own_elements(k, self.elements[k])

@@ -53,8 +53,11 @@ class Gathers:
         self.last_use = {}
 
     def fetch(self, parameters: tuple[int, ...]) -> None:
-        """Gather what a module needs, wait for it, then prefetch for those to come."""
-        if self.off or not parameters:
+        """Gather what a module needs, wait for it, then prefetch for those to come.
+
+        A module without parameters of its own, such as the whole model, prefetches too.
+        """
+        if self.off:
             return
         if not self.complete:
             self.trace.extend(parameters)

@@ -71,10 +71,10 @@ class ShardedEngine(Engine):
     def _make_states(self) -> None:
         allocator, training = self.allocator, self.training
         master = training.master_bytes
-        # In fp32 the weights are their own master copy, unless they live elsewhere.
-        aliased = training.element_bytes == master and not self.zero.offload_param.enabled
         for group in self.sub_groups:
-            if group.on_device and not (aliased and not self.offload):
+            if group.on_device:
+                # In fp32 too: DeepSpeed compares a device with its name, finds them unequal, and
+                # copies weights that could be their own master.
                 converted = allocator.allocate(master * group.elements, Item.INITIALISATION)
                 allocator.allocate(master * group.elements, Item.MASTER_WEIGHTS)
                 allocator.free(converted)
@@ -137,7 +137,8 @@ class ShardedEngine(Engine):
         training, allocator = self.training, self.allocator
         number, stream = self.in_bucket_elements, self.reduce_stream
         copies: list[Block] = []
-        if training.communication_bytes != self.element_bytes:
+        if training.communication_bytes != self.element_bytes and self.oversized:
+            # The bucket has the type that travels; what never entered it is cast now.
             size = training.communication_bytes * number
             copies.append(allocator.allocate(size, Item.REDUCTION_COPY, stream))
         single = len(self.in_bucket) == 1 and not number % self.partitions(self.in_bucket[0])

@@ -1,8 +1,9 @@
 """Stage 0: every rank holds everything.
 
-After deepspeed/runtime/fp16/fused_optimizer.py for 16 bit (with P parameters: weights 2P, master
-4P and moments 8P already at initialisation, and 8P more in the step), and torch's own optimizer
-for fp32. Never measured.
+After deepspeed/runtime/fp16/fused_optimizer.py for 16 bit with FusedAdam (with P parameters:
+weights 2P, master 4P and moments 8P already at initialisation, and 8P more in the step),
+unfused_optimizer.py for other optimizers (4P in the step), and torch's own optimizer for fp32.
+Never measured on a GPU.
 """
 
 from autotune.predict.memory.allocator import Block
@@ -27,6 +28,9 @@ class UnshardedEngine(Engine):
         }
         if self.training.precision == "fp32":
             return
+        if not self.training.fused_adam:
+            self._initialize_unfused()
+            return
         clones = [
             allocator.allocate(size * self.elements[k], Item.INITIALISATION) for k in self.trainable
         ]
@@ -39,6 +43,15 @@ class UnshardedEngine(Engine):
         zeros = allocator.allocate(4 * self.total, Item.INITIALISATION)
         self.make_moments(self.total)
         allocator.free(zeros)
+
+    def _initialize_unfused(self) -> None:
+        """Keep the weights as they are, each with its own fp32 copy."""
+        for k in self.trainable:
+            elements = self.elements[k]
+            clone = self.allocator.allocate(self.element_bytes * elements, Item.INITIALISATION)
+            self.allocator.allocate(4 * elements, Item.MASTER_WEIGHTS)
+            self.allocator.free(clone)
+            self.make_moments(elements)
 
     def gradient(self, parameter: int, block: Block) -> None:
         """Accumulate in place."""
@@ -67,18 +80,22 @@ class UnshardedEngine(Engine):
         self.allocator.free(flat)
 
     def step(self) -> None:
-        """In 16 bit every gradient gets an fp32 copy, and the copies a flat one."""
+        """In 16 bit every gradient gets an fp32 copy, and with FusedAdam the copies a flat one."""
         self.enter_step()
         allocator = self.allocator
         if self.training.precision == "fp32":
-            largest = max(self.elements[k] for k in self.trainable)
-            self.transient(4 * largest, Item.NORM_SCRATCH)
             if not self.moments:
                 self.make_moments(self.total)
             self.optimizer_scratch(self.total)
             self._drop_gradients()
             return
         wide = [allocator.allocate(4 * self.elements[k], Item.STEP_GRADIENTS) for k in self.pending]
+        if not self.training.fused_adam:
+            self.optimizer_scratch(self.total)
+            for block in wide:
+                allocator.free(block)
+            self._drop_gradients()
+            return
         flat = allocator.allocate(4 * self.total, Item.STEP_GRADIENTS)
         for block in wide:
             allocator.free(block)

@@ -40,7 +40,7 @@ def at_step(result: Replayed) -> dict[str, int]:
         ),
         ({"stage": 0}, {}, 2 * P + 12 * P),
         ({"stage": 2}, {"bf16": {}}, 4 * P + 4 * P / N),
-        ({"stage": 3}, {"bf16": {}}, 4 * P / N + 4 * P / N + 4 * BUCKET),
+        ({"stage": 3}, {"bf16": {}}, 4 * P / N + 8 * P / N + 4 * BUCKET),
         ({"stage": 1}, {"data_types": {"grad_accum_dtype": "fp32"}}, 6 * P + 4 * P / N),
         ({"stage": 3}, {"data_types": {"grad_accum_dtype": "fp32"}}, 10 * P / N + 2 * BUCKET),
         ({"stage": 3, "contiguous_gradients": False}, {}, 8 * P / N),
