@@ -66,6 +66,20 @@ class ModelShape:
         block = attention + 3 * hidden * self.intermediate_size + 2 * hidden
         return vocab * hidden + layers * block + hidden + head
 
+    @property
+    def attention_width(self) -> int:
+        """Width of all queries together; `hidden_size` unless the config sets `head_dim`."""
+        return self._head_size * self.num_attention_heads
+
+    @property
+    def key_value_width(self) -> int:
+        """Width of all keys together, and of all values."""
+        return self._head_size * self.num_key_value_heads
+
+    @property
+    def _head_size(self) -> int:
+        return self.hf_config.get("head_dim") or self.hidden_size // self.num_attention_heads
+
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""
         return asdict(self) | {"hf_config": dict(self.hf_config)}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeAlias
 
 from autotune.ds_config.facts import Facts
@@ -24,10 +25,14 @@ class Rule:
 
     def covers(self, key: str) -> bool:
         """Whether the rule is about a key."""
-        if key in self.keys:
-            return True
-        parts = key.split(".")
-        return any(".".join(parts[:n]) + ".*" in self.keys for n in range(1, len(parts)))
+        return not self.keys.isdisjoint(_names(key))
+
+
+@cache
+def _names(key: str) -> frozenset[str]:
+    """Return how rules may name a key: itself, or `section.*` for each section above it."""
+    parts = key.split(".")
+    return frozenset({key, *(".".join(parts[:n]) + ".*" for n in range(1, len(parts)))})
 
 
 def rule(keys: frozenset[str], cannot_act: Condition, why: str, *source: str) -> Rule:

@@ -1,0 +1,102 @@
+"""`autotune plan`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def plan(
+    model: Annotated[
+        str,
+        typer.Option(help="A preset such as 7b, a Hugging Face config.json, or a folder with one."),
+    ],
+    gpus: Annotated[int, typer.Option(help="Data-parallel ranks, one per device: 1 to 4096.")],
+    gpu_type: Annotated[
+        str,
+        typer.Option(help="Such as h100-80gb; names of vendors and NVML do too."),
+    ],
+    ds_config: Annotated[
+        Path | None,
+        typer.Argument(metavar="[DS_CONFIG]", help="The config to plan; with --space its base."),
+    ] = None,
+    space: Annotated[
+        str | None,
+        typer.Option(help="Plan a search space instead: a name in search_spaces/, or a YAML file."),
+    ] = None,
+    seq_len: Annotated[
+        int | None, typer.Option(help="Tokens per sequence. [default: 2048; tiny: 128]")
+    ] = None,
+    global_batch_size: Annotated[
+        int | None,
+        typer.Option(help="Sequences per optimizer step. [default: DS_CONFIG, else 32 a rank]"),
+    ] = None,
+    memory_ceiling: Annotated[
+        str, typer.Option(help="The most a rank may use: a share (90%) or a size (72GiB, 80GB).")
+    ] = "90%",
+    nodes: Annotated[int | None, typer.Option(help="[default: 8 GPUs a node]")] = None,
+    host_memory: Annotated[
+        str | None, typer.Option(help="Of one node, such as 512GiB. [default: not judged]")
+    ] = None,
+    activation_checkpointing: Annotated[
+        bool,
+        typer.Option(
+            "--activation-checkpointing/--no-activation-checkpointing",
+            help="Whether the model recomputes activations; no ds_config key says so.",
+        ),
+    ] = False,
+    attn_implementation: Annotated[
+        str | None, typer.Option(help="sdpa, flash_attention_2 or eager. [default: sdpa]")
+    ] = None,
+    trainable_params: Annotated[
+        int | None, typer.Option(help="With a frozen base: parameters that are trained (LoRA).")
+    ] = None,
+    devices: Annotated[
+        Path | None, typer.Option(help="A YAML file with devices that the catalogue lacks.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as one JSON object.")
+    ] = False,
+) -> None:
+    """Predict memory and speed, itemised, without any device.
+
+    Of a DS_CONFIG: which phase of a step needs most, what lives there, and whether it fits. Of a
+    search space: what fits, and the smallest number of GPUs on which anything does. Exit code 0 if
+    it fits (a space: if anything does), 1 if not, 2 if the call or a file is wrong.
+    """
+    from autotune.plan import PlanRequest, plan_config, plan_space
+    from autotune.report.plan import print_config_plan, print_space_plan
+
+    request = PlanRequest(
+        model=model,
+        gpus=gpus,
+        gpu_type=gpu_type,
+        ds_config=ds_config,
+        space=space,
+        seq_len=seq_len,
+        global_batch_size=global_batch_size,
+        memory_ceiling=memory_ceiling,
+        nodes=nodes,
+        host_memory=host_memory,
+        activation_checkpointing=activation_checkpointing,
+        attn_implementation=attn_implementation,
+        trainable_parameters=trainable_params,
+        devices=devices,
+    )
+    if space is not None:
+        space_plan = plan_space(request)
+        if as_json:
+            print(json.dumps(space_plan.to_json(), indent=2))
+        else:
+            print_space_plan(space_plan)
+        fits = space_plan.fits
+    else:
+        config_plan = plan_config(request)
+        if as_json:
+            print(json.dumps(config_plan.to_json(), indent=2))
+        else:
+            print_config_plan(config_plan)
+        fits = config_plan.fits
+    if not fits:
+        raise typer.Exit(1)

@@ -1,0 +1,257 @@
+"""Devices by the names that people, vendors and NVML use for them, and a way to add one.
+
+Memory is what the driver gives a process (`torch.cuda.get_device_properties`), which is less than
+the number on the box and differs by a few hundred MiB between driver versions: on the machine
+itself, what its driver says counts. Speeds are the vendors' dense peaks.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from autotune.ceiling import GIB, parse_bytes
+from autotune.errors import HardwareError
+
+_TERA, _GIGA = 10**12, 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One accelerator, as far as memory and speed are concerned."""
+
+    name: str
+    memory_bytes: int
+    """What the driver gives a process."""
+    bf16_flops: float
+    """Dense peak, operations a second; 0 where the device has no bf16 units."""
+    fp16_flops: float
+    fp32_flops: float
+    memory_bytes_per_s: float
+    link_bytes_per_s: float
+    """To a neighbour in the same node, one direction."""
+    host_bytes_per_s: float
+    """To host memory, one direction."""
+    workspace_bytes: int = 8_519_680
+    """One cuBLAS workspace: 32 MiB from Hopper on, 8.1 MiB before (torch's defaults)."""
+    aliases: tuple[str, ...] = ()
+    """Other names, as vendors and NVML print them."""
+
+    def flops(self, precision: str) -> float:
+        """Return the peak for bf16, fp16 or fp32; bf16 without units runs as fp32."""
+        peaks = {"bf16": self.bf16_flops, "fp16": self.fp16_flops, "fp32": self.fp32_flops}
+        return peaks[precision] or self.fp32_flops
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any], *, where: str) -> Self:
+        """Read a device out of a YAML mapping.
+
+        Args:
+            mapping: `name`, `memory` (such as `79.2GiB`), and optionally `bf16_tflops`,
+                `fp16_tflops`, `fp32_tflops`, `memory_gb_per_s`, `link_gb_per_s`,
+                `host_gb_per_s`, `aliases`.
+            where: the file, for messages.
+
+        Raises:
+            HardwareError: keys missing, unknown or unreadable; all are named.
+        """
+        speeds = {
+            "bf16_tflops": ("bf16_flops", _TERA),
+            "fp16_tflops": ("fp16_flops", _TERA),
+            "fp32_tflops": ("fp32_flops", _TERA),
+            "memory_gb_per_s": ("memory_bytes_per_s", _GIGA),
+            "link_gb_per_s": ("link_bytes_per_s", _GIGA),
+            "host_gb_per_s": ("host_bytes_per_s", _GIGA),
+        }
+        known = {"name", "memory", "aliases", *speeds}
+        faults = [
+            f"{where}: {key} is no key of a device; known keys: {', '.join(sorted(known))}"
+            for key in sorted(set(mapping) - known)
+        ]
+        faults += [f"{where}: {k} is missing" for k in ("name", "memory") if k not in mapping]
+        values: dict[str, Any] = {}
+        for key, (name, unit) in speeds.items():
+            value = mapping.get(key, 0)
+            if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+                faults.append(f"{where}: {key}={value!r} must be a number, zero or more")
+            else:
+                values[name] = value * unit
+        if faults:
+            raise HardwareError(*faults)
+        return cls(
+            name=str(mapping["name"]),
+            memory_bytes=parse_bytes(str(mapping["memory"]), where=f"{where}: memory"),
+            aliases=tuple(str(alias) for alias in mapping.get("aliases", ())),
+            **values,
+        )
+
+
+def _device(name: str, gib: float, speeds: str, *aliases: str, hopper: bool = False) -> Device:
+    """Return a catalogue entry.
+
+    Args:
+        name: the short name, such as `a100-80gb`.
+        gib: memory in GiB.
+        speeds: bf16, fp16, fp32 (TFLOP/s), memory, link, host (GB/s), separated by spaces.
+        aliases: other names.
+        hopper: Hopper or newer.
+    """
+    bf16, fp16, fp32, memory, link, host = (float(value) for value in speeds.split())
+    return Device(
+        name=name,
+        memory_bytes=int(gib * GIB),
+        bf16_flops=bf16 * _TERA,
+        fp16_flops=fp16 * _TERA,
+        fp32_flops=fp32 * _TERA,
+        memory_bytes_per_s=memory * _GIGA,
+        link_bytes_per_s=link * _GIGA,
+        host_bytes_per_s=host * _GIGA,
+        workspace_bytes=32 * 2**20 if hopper else 8_519_680,
+        aliases=aliases,
+    )
+
+
+CATALOGUE: tuple[Device, ...] = (
+    _device("v100-16gb", 15.78, "0 125 15.7 900 150 16", "Tesla V100-SXM2-16GB", "V100"),
+    _device("v100-32gb", 31.74, "0 125 15.7 900 150 16", "Tesla V100-SXM2-32GB", "V100-SXM3-32GB"),
+    _device("t4", 14.56, "0 65 8.1 320 16 16", "Tesla T4", "T4-16GB"),
+    _device("titan-rtx", 23.64, "0 130 16.3 672 16 16", "NVIDIA TITAN RTX", "TITAN RTX-24GB"),
+    _device(
+        "a100-40gb",
+        39.39,
+        "312 312 19.5 1555 300 32",
+        "NVIDIA A100-SXM4-40GB",
+        "NVIDIA A100-PCIE-40GB",
+    ),
+    _device(
+        "a100-80gb",
+        79.15,
+        "312 312 19.5 2039 300 32",
+        "NVIDIA A100-SXM4-80GB",
+        "NVIDIA A100 80GB PCIe",
+        "A100",
+    ),
+    _device(
+        "h100-80gb",
+        79.11,
+        "989 989 67 3350 450 64",
+        "NVIDIA H100 80GB HBM3",
+        "H100-SXM5-80GB",
+        "H100 SXM",
+        "H100",
+        hopper=True,
+    ),
+    _device("h100-pcie", 79.11, "756 756 51 2000 64 64", "NVIDIA H100 PCIe", hopper=True),
+    _device(
+        "h200",
+        139.8,
+        "989 989 67 4800 450 64",
+        "NVIDIA H200",
+        "H200-141GB",
+        "H200 SXM",
+        hopper=True,
+    ),
+    _device(
+        "b200",
+        178.35,
+        "2250 2250 80 8000 900 64",
+        "NVIDIA B200",
+        "B200-180GB",
+        "B200-192GB",
+        hopper=True,
+    ),
+    _device("l4", 22.03, "121 121 30.3 300 32 32", "NVIDIA L4", "L4-24GB"),
+    _device("l40s", 44.39, "362 362 91.6 864 32 32", "NVIDIA L40S", "L40S-48GB"),
+    _device("a10", 22.06, "125 125 31.2 600 32 32", "NVIDIA A10", "NVIDIA A10G", "A10-24GB"),
+    _device(
+        "rtx-3090",
+        23.57,
+        "71 71 35.6 936 32 32",
+        "NVIDIA GeForce RTX 3090",
+        "3090",
+        "RTX 3090-24GB",
+    ),
+    _device(
+        "rtx-4090",
+        23.52,
+        "165 165 82.6 1008 32 32",
+        "NVIDIA GeForce RTX 4090",
+        "4090",
+        "RTX 4090-24GB",
+    ),
+    _device(
+        "mi250",
+        63.98,
+        "181 181 22.6 1638 100 32",
+        "AMD Instinct MI250",
+        "AMD Instinct MI250X",
+        "MI250X",
+    ),
+    _device("mi300x", 191.69, "1307 1307 163 5300 448 64", "AMD Instinct MI300X", "MI300X-192GB"),
+    _device("cpu", 16.0, "0 0 0.5 50 10 50", "CPU ranks"),
+)
+"""A MI250 is two devices of 64 GB each to its driver; `cpu` is a rank with 16 GiB."""
+
+
+def find_device(name: str, *, extra: tuple[Device, ...] = (), where: str = "--gpu-type") -> Device:
+    """Find a device by any of its names; case, spaces, dashes and the vendor do not matter.
+
+    Args:
+        name: `a100-80gb`, `A100-SXM4-80GB`, `NVIDIA A100-SXM4-80GB`, ...
+        extra: devices that the user added; they go before the catalogue.
+        where: the option that said it, for messages.
+
+    Raises:
+        HardwareError: no such device; the known ones are listed.
+
+    Example:
+        >>> find_device("NVIDIA A100-SXM4-80GB").name
+        'a100-80gb'
+    """
+    wanted = _plain(name)
+    devices = (*extra, *CATALOGUE)
+    for device in devices:
+        if wanted in {_plain(n) for n in (device.name, *device.aliases)}:
+            return device
+    raise HardwareError(
+        f"{where} {name}: unknown device; known: {', '.join(d.name for d in devices)}; "
+        "add one with --devices FILE"
+    )
+
+
+def load_devices(path: Path) -> tuple[Device, ...]:
+    """Read devices from a YAML file: a list of mappings, or one mapping.
+
+    Raises:
+        HardwareError: the file cannot be read, or an entry is wrong; every fault is named.
+    """
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise HardwareError(f"{path}: not readable as YAML: {error}") from error
+    entries = content if isinstance(content, list) else [content]
+    faults: list[str] = []
+    devices: list[Device] = []
+    for number, entry in enumerate(entries, start=1):
+        where = f"{path}: device {number}"
+        if not isinstance(entry, dict):
+            faults.append(f"{where}: must be a mapping with name and memory, not {entry!r}")
+            continue
+        try:
+            devices.append(Device.from_mapping(entry, where=where))
+        except HardwareError as error:
+            faults += error.faults
+    if faults:
+        raise HardwareError(*faults)
+    return tuple(devices)
+
+
+def _plain(name: str) -> str:
+    """Strip what differs between vendors' spellings."""
+    letters = re.sub(r"[^a-z0-9]", "", name.lower())
+    return re.sub(
+        r"^(nvidia|tesla|amdinstinct|amd|geforce)+|sxm[0-9]?|hbm[0-9]e?|geforce", "", letters
+    )

@@ -1,0 +1,7 @@
+"""`autotune plan`: what a config or a space needs, and what fits, without hardware."""
+
+from autotune.plan.config import ConfigPlan, plan_config
+from autotune.plan.request import PlanRequest
+from autotune.plan.space import SpacePlan, plan_space
+
+__all__ = ["ConfigPlan", "PlanRequest", "SpacePlan", "plan_config", "plan_space"]

@@ -1,0 +1,83 @@
+"""The bill of one ds_config."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autotune.ds_config.auto import resolve_auto
+from autotune.hardware import Device
+from autotune.plan.request import PlanRequest
+from autotune.plan.smallest import smallest_fitting
+from autotune.predict.memory.bill import Bill
+from autotune.predict.memory.predict import predict_memory
+from autotune.predict.throughput import Throughput, predict_throughput
+from autotune.predict.training import Training, read_training
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigPlan:
+    """What a ds_config needs and how fast it should run."""
+
+    training: Training
+    device: Device
+    bill: Bill
+    throughput: Throughput
+    smallest_gpus: int | None
+    """The fewest GPUs of this type on which it fits, at the same micro batch."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether device and host have room."""
+        return self.bill.fits is True
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values: what `autotune plan DS_CONFIG --json` prints."""
+        training = self.training
+        return {
+            "memory": self.bill.to_json(),
+            "throughput": self.throughput.to_json(),
+            "fits": self.fits,
+            "smallest_gpus": self.smallest_gpus,
+            "device": self.device.name,
+            "workload": {
+                "model": training.model.name,
+                "gpus": training.world_size,
+                "seq_len": training.seq_len,
+                "precision": training.precision,
+                "micro_batch_size": training.micro_batch_size,
+                "gradient_accumulation_steps": training.accumulation,
+            },
+            "model_settings": {
+                "activation_checkpointing": training.activation_checkpointing,
+                "attn_implementation": training.attn_implementation,
+            },
+        }
+
+
+def plan_config(request: PlanRequest) -> ConfigPlan:
+    """Predict memory and speed of the request's ds_config.
+
+    Raises:
+        AutotuneError: the request or a file of it is wrong; every fault is named.
+    """
+    workload = request.workload(request.gpus)
+    # "auto" is Hugging Face's word; what it stands for is Hugging Face's formula.
+    ds_config = resolve_auto(request.base, workload)
+    training = read_training(ds_config, workload, request.settings())
+    bill = predict_memory(training, request.surroundings(request.gpus))
+    return ConfigPlan(
+        training=training,
+        device=request.device,
+        bill=bill,
+        throughput=predict_throughput(
+            training, request.device, local_ranks=request.local_ranks(request.gpus)
+        ),
+        smallest_gpus=smallest_fitting(lambda gpus: _fits(request, training, gpus)),
+    )
+
+
+def _fits(request: PlanRequest, training: Training, gpus: int) -> bool:
+    """Whether the same micro step fits on another number of ranks."""
+    if gpus % training.expert_parallel_size:
+        return False
+    other = replace(training, world_size=gpus)
+    return predict_memory(other, request.surroundings(gpus)).fits is True

@@ -1,0 +1,135 @@
+"""What `autotune plan` is asked, resolved to devices, a ceiling and a workload."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from autotune.ceiling import parse_bytes, parse_ceiling
+from autotune.ds_config.read import read_ds_config
+from autotune.errors import HardwareError
+from autotune.hardware import Device, find_device, load_devices
+from autotune.model_shape import ModelShape, load_model_shape
+from autotune.predict.memory.predict import Surroundings
+from autotune.predict.training import ModelSettings, said_precision
+from autotune.workload import Workload, resolve_workload
+
+MAX_GPUS = 4_096
+GPUS_PER_NODE = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRequest:
+    """What a user asks for; every field is an option of `autotune plan`."""
+
+    model: str
+    gpus: int
+    gpu_type: str
+    ds_config: Path | None = None
+    space: str | None = None
+    seq_len: int | None = None
+    global_batch_size: int | None = None
+    memory_ceiling: str = "90%"
+    nodes: int | None = None
+    """None packs 8 ranks a node."""
+    host_memory: str | None = None
+    """Of one node; None asks for no verdict on it."""
+    activation_checkpointing: bool = False
+    attn_implementation: str | None = None
+    trainable_parameters: int | None = None
+    devices: Path | None = None
+    """A YAML file with more devices."""
+
+    def __post_init__(self) -> None:
+        faults = []
+        if not 1 <= self.gpus <= MAX_GPUS:
+            faults.append(f"--gpus {self.gpus}: must be 1 to {MAX_GPUS}")
+        for name, value in (
+            ("--nodes", self.nodes),
+            ("--seq-len", self.seq_len),
+            ("--global-batch-size", self.global_batch_size),
+            ("--trainable-params", self.trainable_parameters),
+        ):
+            if value is not None and value < 1:
+                faults.append(f"{name} {value}: must be at least 1")
+        if not faults and self.nodes and self.gpus % self.nodes:
+            faults.append(f"--nodes {self.nodes}: does not divide {self.gpus} GPUs")
+        if self.ds_config is None and self.space is None:
+            faults.append("nothing to plan: give a DS_CONFIG, or --space NAME or FILE")
+        if faults:
+            raise HardwareError(*faults)
+
+    @cached_property
+    def base(self) -> Mapping[str, Any]:
+        """The user's ds_config; empty without one.
+
+        Raises:
+            ConfigError: it cannot be read.
+        """
+        return read_ds_config(self.ds_config) if self.ds_config else {}
+
+    @cached_property
+    def shape(self) -> ModelShape:
+        """The model.
+
+        Raises:
+            WorkloadError: there is no such model, or its config lacks dimensions.
+        """
+        return load_model_shape(self.model)
+
+    @cached_property
+    def device(self) -> Device:
+        """What every rank runs on.
+
+        Raises:
+            HardwareError: unknown.
+        """
+        extra = load_devices(self.devices) if self.devices else ()
+        return find_device(self.gpu_type, extra=extra)
+
+    def workload(self, gpus: int) -> Workload:
+        """Return the workload on a number of ranks.
+
+        Raises:
+            WorkloadError: it cannot be trained.
+        """
+        return resolve_workload(
+            self.shape,
+            gpus=gpus,
+            base=self.base,
+            seq_len=self.seq_len,
+            global_batch_size=self.global_batch_size,
+            # A ds_config that says nothing trains in fp32; a space alone takes the preset's.
+            precision=said_precision(self.base) if self.base else None,
+        )
+
+    def settings(self, *, activation_checkpointing: bool | None = None) -> ModelSettings:
+        """Return what is set in the model."""
+        checkpointing = self.activation_checkpointing
+        if activation_checkpointing is not None:
+            checkpointing = activation_checkpointing
+        return ModelSettings(
+            activation_checkpointing=checkpointing,
+            attn_implementation=self.attn_implementation,
+            trainable_parameters=self.trainable_parameters,
+        )
+
+    def local_ranks(self, gpus: int) -> int:
+        """Return the ranks that share a node when there are `gpus` in all."""
+        per_node = self.gpus // self.nodes if self.nodes else GPUS_PER_NODE
+        return min(per_node, gpus)
+
+    def surroundings(self, gpus: int) -> Surroundings:
+        """Return what a rank runs in when there are `gpus` in all.
+
+        Raises:
+            HardwareError: the ceiling or the host's memory cannot be read.
+        """
+        host = self.host_memory
+        return Surroundings(
+            device=self.device,
+            ceiling_bytes=parse_ceiling(self.memory_ceiling, device_bytes=self.device.memory_bytes),
+            local_ranks=self.local_ranks(gpus),
+            host_bytes=parse_bytes(host, where="--host-memory") if host else None,
+        )

@@ -1,0 +1,156 @@
+"""The answer: what one rank needs, itemised at its peak, and whether it fits."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.predict.memory.allocator import Peak
+from autotune.predict.memory.items import Part
+
+_ADVICE = {
+    Part.LOSS: "the logits: a smaller micro batch or shorter sequences",
+    Part.FORWARD: "activations: a smaller micro batch, or activation checkpointing",
+    Part.BACKWARD: "activations: a smaller micro batch, or activation checkpointing",
+    Part.REDUCTION: "gradients and buckets: a smaller reduce_bucket_size, or a higher stage",
+    Part.STEP: "optimizer states: a higher stage, more ranks, or optimizer offload",
+    Part.INIT: "whole weights while they are built: stage 3, or more ranks",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceBill:
+    """Device memory of the fattest rank, in bytes."""
+
+    items: dict[str, int]
+    """What is live at the peak; adds up to `peak_allocated_bytes`."""
+    part: str
+    """The part of a step in which the peak lies."""
+    detail: str
+    """Where in that part."""
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int | None
+    """With the allocator's cache; reported, but never what "fits" is decided on. None where only
+    the closed form was asked."""
+    outside_bytes: int
+    """Outside the allocator: the driver's context, libraries, communicators."""
+    margin: float
+    """Of the allocated peak: the model's error where it was measured, more where it was not."""
+    ceiling_bytes: int | None
+    init_allocated_bytes: int | None = None
+    """After `deepspeed.initialize`."""
+    parts: tuple[Peak, ...] = ()
+    """The highest point of every part of a step."""
+
+    @property
+    def needed_bytes(self) -> int:
+        """What the driver must have for the rank to run: peak, margin and what lies outside."""
+        return round(self.peak_allocated_bytes * (1 + self.margin)) + self.outside_bytes
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether it fits under the ceiling; None without one."""
+        return None if self.ceiling_bytes is None else self.needed_bytes <= self.ceiling_bytes
+
+    @property
+    def largest_item(self) -> str:
+        """The item with the most bytes at the peak."""
+        return max(self.items, key=lambda name: self.items[name])
+
+    @property
+    def advice(self) -> str:
+        """What to shrink first."""
+        return _ADVICE[Part(self.part)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "items": self.items,
+            "part": self.part,
+            "detail": self.detail,
+            "peak_allocated_bytes": self.peak_allocated_bytes,
+            "peak_reserved_bytes": self.peak_reserved_bytes,
+            "init_allocated_bytes": self.init_allocated_bytes,
+            "outside_bytes": self.outside_bytes,
+            "margin": self.margin,
+            "needed_bytes": self.needed_bytes,
+            "ceiling_bytes": self.ceiling_bytes,
+            "fits": self.fits,
+            "parts": {
+                peak.part.value: {
+                    "peak_allocated_bytes": peak.allocated_bytes,
+                    "detail": peak.detail,
+                    "items": peak.items,
+                }
+                for peak in self.parts
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostBill:
+    """Host memory of one node's ranks together, in bytes."""
+
+    items: dict[str, int]
+    """Of one rank."""
+    local_ranks: int
+    """Ranks that share the node."""
+    nvme_bytes: int
+    """Of one rank's swap files."""
+    margin: float
+    ceiling_bytes: int | None
+
+    @property
+    def rank_bytes(self) -> int:
+        """One rank's share."""
+        return sum(self.items.values())
+
+    @property
+    def total_bytes(self) -> int:
+        """All local ranks together."""
+        return self.rank_bytes * self.local_ranks
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the node has it; None where its memory is not known."""
+        if self.ceiling_bytes is None:
+            return None
+        return self.total_bytes * (1 + self.margin) <= self.ceiling_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "items": self.items,
+            "rank_bytes": self.rank_bytes,
+            "local_ranks": self.local_ranks,
+            "total_bytes": self.total_bytes,
+            "nvme_bytes": self.nvme_bytes,
+            "margin": self.margin,
+            "ceiling_bytes": self.ceiling_bytes,
+            "fits": self.fits,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    """The memory of one training job."""
+
+    device: DeviceBill
+    host: HostBill
+    method: str
+    """replay, closed form, or traced."""
+    unmeasured: tuple[str, ...]
+    """What no measured row has; the margin is wider because of it."""
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether device and host both have room; None where neither ceiling is known."""
+        verdicts = [v for v in (self.device.fits, self.host.fits) if v is not None]
+        return all(verdicts) if verdicts else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values: `memory` as `plan --json` and `gate --format json` print it."""
+        return {
+            "device": self.device.to_json(),
+            "host": self.host.to_json(),
+            "method": self.method,
+            "unmeasured": list(self.unmeasured),
+        }

@@ -1,0 +1,139 @@
+"""The skeleton that all decoders share: embedding, layers, norm, loss, and back again."""
+
+from abc import ABC, abstractmethod
+
+from autotune.predict.memory.attention import AttentionSizes, is_eager
+from autotune.predict.memory.items import Part
+from autotune.predict.memory.layers import Dense, Layers, Saved, Sizes
+from autotune.predict.memory.loss import head_and_loss
+from autotune.predict.memory.parameters import Weights
+from autotune.predict.memory.program import Program, Recorder
+from autotune.predict.training import Training
+
+_DROPOUT_KEYS = {"gpt2": ("attn_pdrop", 0.1), "opt": ("attention_dropout", 0.0)}
+"""Where a Hugging Face config keeps attention's dropout, and its default."""
+
+
+def _attention_dropout(training: Training) -> float:
+    key, usual = _DROPOUT_KEYS.get(training.model.model_type, ("attention_dropout", 0.0))
+    rate = training.model.hf_config.get(key)
+    return usual if rate is None else float(rate)
+
+
+class Decoder(ABC):
+    """Records one micro step of a causal language model.
+
+    Args:
+        training: the job.
+        weights: its parameters, all registered.
+        num_layers: decoder layers.
+        head: the module onto the vocabulary.
+    """
+
+    def __init__(
+        self, training: Training, weights: Weights, *, num_layers: int, head: Dense
+    ) -> None:
+        shape = training.model
+        self.recorder = Recorder(weights.parameters)
+        self.layers = Layers(
+            self.recorder,
+            Sizes(
+                tokens=training.tokens,
+                element_bytes=training.element_bytes,
+                micro_batch_size=training.micro_batch_size,
+                seq_len=training.seq_len,
+            ),
+        )
+        self.training = training
+        self.first_trained_layer = weights.first_trained_layer
+        self.num_layers = num_layers
+        self.head = head
+        self.hidden = shape.hidden_size
+        self.mlp = shape.intermediate_size
+        self.attention = AttentionSizes(
+            width=shape.attention_width,
+            key_value_width=shape.key_value_width,
+            num_heads=shape.num_attention_heads,
+            eager=is_eager(
+                training.attn_implementation,
+                element_bytes=training.element_bytes,
+                grouped=shape.key_value_width != shape.attention_width,
+            ),
+            wide_softmax=shape.model_type != "gpt2",
+            dropout_rate=_attention_dropout(training),
+            softmax_copies=training.precision != "fp16",
+        )
+
+    @abstractmethod
+    def embed(self) -> int:
+        """Record the embeddings; returns the residual stream."""
+
+    @abstractmethod
+    def embed_backward(self, gradient: int) -> None:
+        """Record the embeddings' gradients."""
+
+    @abstractmethod
+    def forward(self, index: int, stream: int, *, save: bool) -> tuple[int, Saved]:
+        """Record a layer; returns its output and what autograd keeps beside its input."""
+
+    @abstractmethod
+    def backward(self, index: int, gradient: int, saved: Saved) -> int:
+        """Record a layer's backward; `gradient`, of its output, ends here."""
+
+    @abstractmethod
+    def last_weights(self, index: int) -> tuple[int, ...]:
+        """Return the parameters of the module that a layer's backward reaches first."""
+
+    @abstractmethod
+    def final_norm(self) -> tuple[int, Saved]:
+        """Record the norm before the head."""
+
+    @abstractmethod
+    def final_norm_backward(self, gradient: int, saved: Saved) -> int:
+        """Record its backward."""
+
+    keeps_stream = False
+    """Whether a layer's backward needs the layer's own input, as a fused LayerNorm does."""
+
+    def program(self) -> Program:
+        """Record the whole micro step."""
+        recorder, count = self.recorder, self.num_layers
+        checkpointing = self.training.activation_checkpointing
+        holds = checkpointing or self.keeps_stream
+        recorder.enter(Part.FORWARD, "embedding")
+        stream = self.embed()
+        streams: dict[int, int] = {}
+        kept: dict[int, Saved] = {}
+        for index in range(count):
+            recorder.enter(Part.FORWARD, f"layer {index} of {count}")
+            trained = index >= self.first_trained_layer
+            output, saved = self.forward(index, stream, save=trained and not checkpointing)
+            if holds and trained:
+                streams[index] = stream
+            else:
+                recorder.free(stream)
+            kept[index] = saved
+            stream = output
+        final, norm_saved = self.final_norm()
+        if not self.keeps_stream:
+            recorder.free(stream)
+        gradient = head_and_loss(self.layers, self.head, final)
+        gradient = self.final_norm_backward(gradient, norm_saved)
+        if self.keeps_stream:
+            recorder.free(stream)
+        for index in reversed(range(self.first_trained_layer, count)):
+            recorder.enter(Part.BACKWARD, f"layer {index} of {count}")
+            if checkpointing:
+                # Autograd reaches the layer's last module first, then finds its inputs missing.
+                recorder.fetch(*self.last_weights(index))
+                output, kept[index] = self.forward(index, streams[index], save=True)
+                recorder.free(output)
+            gradient = self.backward(index, gradient, kept[index])
+            if holds:
+                recorder.free(streams[index])
+        if self.first_trained_layer:
+            recorder.free(gradient)
+            return recorder.program()
+        recorder.enter(Part.BACKWARD, "embedding")
+        self.embed_backward(gradient)
+        return recorder.program()

@@ -1,0 +1,109 @@
+"""Mixture of experts: a router, and experts whose rows are the tokens sent to them.
+
+After Hugging Face's mixtral: all experts' matrices lie in two tensors, and each token visits
+`num_experts_per_tok` of them. Tokens are taken to be spread evenly. Never measured.
+"""
+
+from dataclasses import dataclass
+
+from autotune.model_shape import ModelShape
+from autotune.predict.memory.items import Item
+from autotune.predict.memory.layers import Dense, Layers, Saved
+
+ExpertLayer = tuple[Dense, tuple[int, int], int]
+"""Router, the two expert tensors, and the ranks that share the experts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertSizes:
+    """Experts of one layer."""
+
+    num_experts: int
+    per_token: int
+    """Experts that a token visits."""
+    hidden: int
+    mlp: int
+
+    @property
+    def elements(self) -> int:
+        """Elements of all experts' down matrices; gate and up have twice as many."""
+        return self.num_experts * self.hidden * self.mlp
+
+
+def expert_sizes(shape: ModelShape) -> ExpertSizes | None:
+    """Read the experts out of a Hugging Face config; None for a dense model."""
+    config = shape.hf_config
+    number = config.get("num_local_experts") or config.get("num_experts")
+    if not isinstance(number, int) or number < 2:
+        return None
+    return ExpertSizes(
+        num_experts=number,
+        per_token=int(config.get("num_experts_per_tok") or 2),
+        hidden=shape.hidden_size,
+        mlp=int(config.get("moe_intermediate_size") or shape.intermediate_size),
+    )
+
+
+def experts(
+    layers: Layers, sizes: ExpertSizes, layer: ExpertLayer, saved: Saved, *, save: bool
+) -> int:
+    """Record router and experts; kept per visit: the token's row, gate and up, silu, product."""
+    recorder = layers.recorder
+    router, weights, _ = layer
+    scores = layers.linear(router)
+    recorder.fetch(*weights)
+    visits = sizes.per_token
+    rows = layers.activation(visits * sizes.hidden)
+    gate_up = layers.activation(2 * visits * sizes.mlp)
+    silu = layers.activation(visits * sizes.mlp)
+    product = layers.activation(visits * sizes.mlp)
+    down = layers.activation(visits * sizes.hidden)
+    weighted = layers.activation(visits * sizes.hidden)
+    output = layers.activation(sizes.hidden)
+    recorder.free(weighted)
+    recorder.release(*weights)
+    kept = {"rows": rows, "gate_up": gate_up, "silu": silu, "product": product, "down": down}
+    if save:
+        saved.slots |= kept | {"scores": scores}
+    else:
+        recorder.free(scores, *kept.values())
+    return output
+
+
+def experts_backward(layers: Layers, sizes: ExpertSizes, layer: ExpertLayer, saved: Saved) -> int:
+    """Record the experts' backward; the output's gradient stays with the residual."""
+    recorder = layers.recorder
+    router, weights, parallel = layer
+    visits = sizes.per_token
+    recorder.fetch(*weights)
+    recorder.workspace(1)
+    of_down = layers.activation_gradient(visits * sizes.hidden)
+    of_product = layers.activation_gradient(visits * sizes.mlp)
+    slot = _expert_gradient(layers, weights[1], parallel)
+    recorder.free(of_down, saved.take("down"), saved.take("product"))
+    layers.accumulate(weights[1], slot)
+    of_gate_up = layers.activation_gradient(2 * visits * sizes.mlp)
+    recorder.free(of_product, saved.take("silu"), saved.take("gate_up"))
+    of_rows = layers.activation_gradient(visits * sizes.hidden)
+    slot = _expert_gradient(layers, weights[0], parallel)
+    recorder.free(of_gate_up, saved.take("rows"))
+    layers.accumulate(weights[0], slot)
+    recorder.release(*weights)
+    result = layers.activation_gradient(sizes.hidden)
+    recorder.free(of_rows)
+    of_scores = layers.activation_gradient(sizes.num_experts)
+    by_router = layers.linear_backward(
+        router, of_scores, saved.take("scores"), saved.take("normal_mlp")
+    )
+    total = layers.activation_gradient(sizes.hidden)
+    recorder.free(result, by_router)
+    return total
+
+
+def _expert_gradient(layers: Layers, parameter: int, parallel: int) -> int | None:
+    """Allocate the gradient of the experts that this rank holds."""
+    known = layers.recorder.parameters[parameter]
+    if not known.trainable:
+        return None
+    elements = -(-known.num_elements // parallel)
+    return layers.recorder.allocate(layers.sizes.element_bytes * elements, Item.GRADIENTS)

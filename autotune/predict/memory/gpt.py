@@ -1,0 +1,311 @@
+"""GPT-2 and OPT: LayerNorm, biases, learned positions, an MLP without a gate.
+
+Kept per GPT-2 layer without checkpointing, in 16 bit: `tokens x (16 hidden + 10 mlp + 4 heads +
+16)` bytes (its GELU is written out in five operations); OPT's ReLU keeps 2 mlp instead of 10.
+"""
+
+from dataclasses import dataclass
+
+from autotune.predict.memory.attention import attention, attention_backward
+from autotune.predict.memory.decoder import Decoder
+from autotune.predict.memory.layers import Dense, Norm, Saved
+from autotune.predict.memory.parameters import Weights
+from autotune.predict.training import Training
+
+_OPT_EXTRA_POSITIONS = 2
+"""OPT's position table has two more rows than the config says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One decoder layer's modules."""
+
+    projections: tuple[Dense, ...]
+    """GPT-2: one that makes query, key and value; OPT: key, value, query."""
+    output: Dense
+    up: Dense
+    down: Dense
+    first_norm: Norm
+    second_norm: Norm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """The modules of the whole model, and its parameters."""
+
+    weights: Weights
+    embedding: int
+    positions: int
+    layers: tuple[Layer, ...]
+    norm: Norm
+    head: Dense
+
+
+def network(training: Training) -> Network:
+    """Lay out the parameters in the order in which Hugging Face registers them."""
+    shape = training.model
+    is_opt = shape.model_type == "opt"
+    weights = Weights(training)
+    hidden = shape.hidden_size
+    embedding = weights.add("wte", shape.vocab_size * hidden)
+    rows = (shape.max_position_embeddings or 1_024) + (_OPT_EXTRA_POSITIONS if is_opt else 0)
+    positions = weights.add("wpe", rows * hidden)
+    final = _norm(weights, "final_norm", hidden) if is_opt else None
+    make = _opt_layer if is_opt else _gpt2_layer
+    layers = tuple(
+        make(weights, f"layers.{i}", hidden, shape.intermediate_size)
+        for i in range(shape.num_hidden_layers)
+    )
+    final = final or _norm(weights, "ln_f", hidden)
+    tied = shape.tie_word_embeddings
+    head = embedding if tied else weights.add("lm_head", shape.vocab_size * hidden)
+    return Network(
+        weights=weights,
+        embedding=embedding,
+        positions=positions,
+        layers=layers,
+        norm=final,
+        head=Dense(weight=head, num_inputs=hidden, num_outputs=shape.vocab_size),
+    )
+
+
+def _norm(weights: Weights, name: str, width: int) -> Norm:
+    return Norm(
+        weight=weights.add(f"{name}.weight", width), bias=weights.add(f"{name}.bias", width)
+    )
+
+
+def _gpt2_layer(weights: Weights, name: str, hidden: int, mlp: int) -> Layer:
+    first = _norm(weights, f"{name}.ln_1", hidden)
+    projection = weights.dense(f"{name}.c_attn", hidden, 3 * hidden, bias=True, adapted=True)
+    output = weights.dense(f"{name}.c_proj", hidden, hidden, bias=True)
+    second = _norm(weights, f"{name}.ln_2", hidden)
+    return Layer(
+        projections=(projection,),
+        output=output,
+        up=weights.dense(f"{name}.c_fc", hidden, mlp, bias=True),
+        down=weights.dense(f"{name}.mlp.c_proj", mlp, hidden, bias=True),
+        first_norm=first,
+        second_norm=second,
+    )
+
+
+def _opt_layer(weights: Weights, name: str, hidden: int, mlp: int) -> Layer:
+    projections = tuple(
+        weights.dense(f"{name}.{p}_proj", hidden, hidden, bias=True, adapted=p != "k")
+        for p in ("k", "v", "q")
+    )
+    output = weights.dense(f"{name}.out_proj", hidden, hidden, bias=True)
+    first = _norm(weights, f"{name}.self_attn_layer_norm", hidden)
+    return Layer(
+        projections=projections,
+        output=output,
+        up=weights.dense(f"{name}.fc1", hidden, mlp, bias=True),
+        down=weights.dense(f"{name}.fc2", mlp, hidden, bias=True),
+        first_norm=first,
+        second_norm=_norm(weights, f"{name}.final_layer_norm", hidden),
+    )
+
+
+class GptDecoder(Decoder):
+    """Records the layers of GPT-2 and OPT."""
+
+    keeps_stream = True
+
+    def __init__(self, training: Training) -> None:
+        net = network(training)
+        super().__init__(training, net.weights, num_layers=len(net.layers), head=net.head)
+        self.net = net
+        self.is_opt = training.model.model_type == "opt"
+        config = training.model.hf_config
+        rate = config.get("dropout" if self.is_opt else "resid_pdrop")
+        self.dropout_rate = 0.1 if rate is None else float(rate)
+        rate = config.get("dropout" if self.is_opt else "embd_pdrop")
+        self.embedding_dropout_rate = 0.0 if self.is_opt else 0.1 if rate is None else float(rate)
+        self.embedding_mask: int | None = None
+        if training.model.tie_word_embeddings:
+            self.layers.tied.add(net.embedding)
+
+    def embed(self) -> int:
+        """Record tokens plus positions."""
+        layers = self.layers
+        words = layers.embedding(self.net.embedding, self.hidden)
+        places = layers.embedding(self.net.positions, self.hidden)
+        stream = layers.activation(self.hidden)
+        self.recorder.free(words, places)
+        stream, self.embedding_mask = layers.dropout(
+            stream, self.hidden, self.embedding_dropout_rate
+        )
+        return stream
+
+    def embed_backward(self, gradient: int) -> None:
+        """Record both tables' gradients."""
+        layers = self.layers
+        through = layers.dropout_backward(gradient, self.hidden, self.embedding_mask)
+        layers.embedding_backward(self.net.positions, through, last=False)
+        layers.embedding_backward(self.net.embedding, through)
+        if through != gradient:
+            self.recorder.free(gradient)
+
+    def final_norm(self) -> tuple[int, Saved]:
+        """Record the norm before the head."""
+        norm = self.net.norm
+        return self.layers.layer_norm(norm, self.hidden)
+
+    def final_norm_backward(self, gradient: int, saved: Saved) -> int:
+        """Record its backward."""
+        return self.norm_backward(self.net.norm, gradient, saved, "")
+
+    def last_weights(self, index: int) -> tuple[int, ...]:
+        """Return the MLP's second module."""
+        return self.net.layers[index].down.own
+
+    # ------------------------------------------------------------------ forward
+    def forward(self, index: int, stream: int, *, save: bool) -> tuple[int, Saved]:
+        """Record one layer; `stream`, its input, belongs to the caller."""
+        del stream
+        recorder, layers, layer = self.recorder, self.layers, self.net.layers[index]
+        saved = Saved()
+        normal = self.norm(layer.first_norm, saved, "first_")
+        mixed, kept = attention(layers, self.attention, self.project(layer), save=save)
+        saved.slots |= kept.slots | {"normal_in": normal, "mixed": mixed}
+        if not save:
+            recorder.free(saved.take("normal_in"))
+        branch = layers.linear(layer.output)
+        branch, mask = layers.dropout(branch, self.hidden, self.dropout_rate)
+        middle = layers.activation(self.hidden)
+        recorder.free(branch)
+        saved.slots |= {"middle": middle} | _named("first_mask", mask)
+        if not save:
+            recorder.free(saved.take("mixed"))
+        normal = self.norm(layer.second_norm, saved, "second_")
+        saved.slots["normal_mlp"] = normal
+        up = layers.linear(layer.up)
+        product = self.activate(up, saved)
+        branch = layers.linear(layer.down)
+        saved.slots["product"] = product
+        branch, mask = layers.dropout(branch, self.hidden, self.dropout_rate)
+        saved.slots |= _named("second_mask", mask)
+        output = layers.activation(self.hidden)
+        recorder.free(branch)
+        if save:
+            return output, saved
+        recorder.free(*saved.slots.values())
+        return output, Saved()
+
+    def project(self, layer: Layer) -> tuple[int, ...]:
+        """Record query, key and value; OPT scales its queries."""
+        layers = self.layers
+        slots = [layers.linear(dense) for dense in layer.projections]
+        if self.is_opt:
+            scaled = layers.activation(self.hidden)
+            self.recorder.free(slots[-1])
+            slots = [scaled, *slots[:-1]]
+        return tuple(slots)
+
+    def norm(self, norm: Norm, saved: Saved, prefix: str) -> int:
+        """Record a LayerNorm, keeping its statistics under `prefix`."""
+        output, kept = self.layers.layer_norm(norm, self.hidden)
+        saved.slots |= {f"{prefix}{name}": slot for name, slot in kept.slots.items()}
+        return output
+
+    def norm_backward(self, norm: Norm, gradient: int, saved: Saved, prefix: str) -> int:
+        """Record a LayerNorm's backward."""
+        names = [n for n in saved.slots if n.startswith(prefix) and n.endswith(("mean", "scale"))]
+        kept = Saved({n.removeprefix(prefix): saved.slots.pop(n) for n in names})
+        return self.layers.layer_norm_backward(norm, self.hidden, gradient, kept)
+
+    def activate(self, up: int, saved: Saved) -> int:
+        """Record ReLU, or GPT-2's GELU: `0.5 x (1 + tanh(c (x + 0.044715 x^3)))`."""
+        layers, recorder = self.layers, self.recorder
+        if self.is_opt:
+            product = layers.activation(self.mlp)
+            recorder.free(up)
+            return product
+        half = layers.activation(self.mlp)
+        cube = layers.activation(self.mlp)
+        scaled = layers.activation(self.mlp)
+        recorder.free(cube)
+        total = layers.activation(self.mlp)
+        recorder.free(scaled)
+        inner = layers.activation(self.mlp)
+        recorder.free(total)
+        tanh = layers.activation(self.mlp)
+        recorder.free(inner)
+        plus_one = layers.activation(self.mlp)
+        product = layers.activation(self.mlp)
+        saved.slots |= {"up": up, "half": half, "tanh": tanh, "plus_one": plus_one}
+        return product
+
+    # ------------------------------------------------------------------ backward
+    def backward(self, index: int, gradient: int, saved: Saved) -> int:
+        """Record one layer's backward; `gradient`, of its output, ends here."""
+        recorder, layers, layer = self.recorder, self.layers, self.net.layers[index]
+        branch = layers.dropout_backward(gradient, self.hidden, saved.take("second_mask"))
+        of_product = layers.linear_backward(
+            layer.down, branch, saved.take("product"), borrowed=branch == gradient
+        )
+        of_up = self.activate_backward(of_product, saved)
+        into_norm = layers.linear_backward(layer.up, of_up, saved.take("normal_mlp"))
+        into_norm = self.norm_backward(layer.second_norm, into_norm, saved, "second_")
+        recorder.free(saved.take("middle"))
+        residual = layers.activation_gradient(self.hidden)
+        recorder.free(gradient, into_norm)
+        branch = layers.dropout_backward(residual, self.hidden, saved.take("first_mask"))
+        mixed = layers.linear_backward(layer.output, branch, borrowed=branch == residual)
+        query, key, value = attention_backward(layers, self.attention, mixed, saved)
+        into_norm = self.project_backward(layer, (query, key, value), saved)
+        into_norm = self.norm_backward(layer.first_norm, into_norm, saved, "first_")
+        result = layers.activation_gradient(self.hidden)
+        recorder.free(residual, into_norm)
+        return result
+
+    def project_backward(self, layer: Layer, gradients: tuple[int, int, int], saved: Saved) -> int:
+        """Record the projections' backward: GPT-2 joins the three gradients first."""
+        layers, recorder = self.layers, self.recorder
+        query, key, value = gradients
+        if not self.is_opt:
+            joined = layers.activation_gradient(3 * self.hidden)
+            recorder.free(query, key, value)
+            return layers.linear_backward(layer.projections[0], joined, saved.take("normal_in"))
+        of_key, of_value, of_query = layer.projections
+        first = layers.linear_backward(of_value, value)
+        second = layers.linear_backward(of_key, key)
+        total = layers.activation_gradient(self.hidden)
+        recorder.free(first, second)
+        scaled = layers.activation_gradient(self.hidden)
+        recorder.free(query)
+        third = layers.linear_backward(of_query, scaled, saved.take("normal_in"))
+        result = layers.activation_gradient(self.hidden)
+        recorder.free(total, third)
+        return result
+
+    def activate_backward(self, gradient: int, saved: Saved) -> int:
+        """Record the activation's backward."""
+        layers, recorder = self.layers, self.recorder
+        if self.is_opt:
+            result = layers.activation_gradient(self.mlp)
+            recorder.free(gradient)
+            return result
+        of_half = layers.activation_gradient(self.mlp)
+        of_tanh = layers.activation_gradient(self.mlp)
+        recorder.free(gradient, saved.take("half"), saved.take("plus_one"))
+        of_inner = layers.activation_gradient(self.mlp)
+        recorder.free(of_tanh, saved.take("tanh"))
+        of_sum = layers.activation_gradient(self.mlp)
+        recorder.free(of_inner)
+        of_cube = layers.activation_gradient(self.mlp)
+        square = layers.activation_gradient(self.mlp)
+        by_cube = layers.activation_gradient(self.mlp)
+        recorder.free(square, of_cube)
+        total = layers.activation_gradient(self.mlp)
+        recorder.free(of_sum, by_cube)
+        by_half = layers.activation_gradient(self.mlp)
+        recorder.free(of_half, saved.take("up"))
+        result = layers.activation_gradient(self.mlp)
+        recorder.free(total, by_half)
+        return result
+
+
+def _named(name: str, slot: int | None) -> dict[str, int]:
+    return {} if slot is None else {name: slot}

@@ -1,0 +1,38 @@
+"""The head and the loss: often the peak, because logits are as wide as the vocabulary."""
+
+from autotune.predict.memory.items import Item, Part
+from autotune.predict.memory.layers import FP32, Dense, Layers
+
+
+def head_and_loss(layers: Layers, head: Dense, hidden: int) -> int:
+    """Record the head, Hugging Face's causal loss and their backward.
+
+    In 16 bit: 10 bytes a token and word in forward (logits, fp32 copy, log-softmax), 12 in
+    backward (log-softmax and two fp32 gradients), while every activation is alive.
+
+    Args:
+        layers: the recorder.
+        head: the linear module onto the vocabulary.
+        hidden: its input, which ends here.
+
+    Returns:
+        The gradient of the head's input.
+    """
+    recorder = layers.recorder
+    low_precision = layers.sizes.low_precision
+    wide_bytes = FP32 * layers.sizes.tokens * head.num_outputs
+    recorder.enter(Part.LOSS, "forward")
+    logits = layers.linear(head, Item.LOGITS)
+    wide = recorder.allocate(wide_bytes, Item.LOGITS) if low_precision else None
+    log_softmax = recorder.allocate(wide_bytes, Item.LOGITS)
+    recorder.free(wide, logits)
+    recorder.enter(Part.LOSS, "backward")
+    of_loss = recorder.allocate(wide_bytes, Item.LOGITS)
+    of_wide = recorder.allocate(wide_bytes, Item.LOGITS)
+    recorder.free(of_loss, log_softmax)
+    gradient = of_wide
+    if low_precision:
+        gradient = recorder.allocate(wide_bytes // 2, Item.LOGITS)
+        recorder.free(of_wide)
+    recorder.enter(Part.BACKWARD, "head")
+    return layers.linear_backward(head, gradient, hidden)

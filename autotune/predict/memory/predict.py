@@ -1,0 +1,117 @@
+"""The two entries: a verdict by replay, and a screening by closed form."""
+
+from dataclasses import dataclass
+
+from autotune.ceiling import GIB
+from autotune.hardware import Device
+from autotune.predict.memory import coverage
+from autotune.predict.memory.bill import Bill, DeviceBill, HostBill
+from autotune.predict.memory.closed_form import estimate
+from autotune.predict.memory.families import is_traced
+from autotune.predict.memory.families import program as program_of
+from autotune.predict.memory.host import host_memory
+from autotune.predict.memory.program import Parameter, Program
+from autotune.predict.memory.replay import replay
+from autotune.predict.memory.summary import weigh
+from autotune.predict.training import Training
+
+CONTEXT_BYTES = int(0.817 * GIB)
+"""Driver context and libraries on an H200, the same in every measured row."""
+NCCL_BYTES = int(0.99 * GIB)
+"""Communicators' buffers on top: the most that was seen between two H200."""
+HOST_MARGIN = 0.05
+"""Of the host's total: no offload row was predicted more than 5 % low."""
+HOST_UNMEASURED_MARGIN = 0.15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a rank runs in."""
+
+    device: Device
+    ceiling_bytes: int | None = None
+    """The most a rank may use as the driver sees it; None asks for no verdict."""
+    local_ranks: int = 1
+    """Ranks that share a host."""
+    host_bytes: int | None = None
+    """Memory of one host; None asks for no verdict on it."""
+    emulated: bool = False
+    """One process plays its rank alone, without real communicators."""
+
+
+def predict_memory(
+    training: Training, surroundings: Surroundings, *, program: Program | None = None
+) -> Bill:
+    """Predict one rank's memory by replaying its tensors; tens of milliseconds.
+
+    Args:
+        training: the job.
+        surroundings: device, ceiling and host.
+        program: a micro step traced before; None takes the family's, or traces it.
+
+    Raises:
+        WorkloadError: the model has to be traced, and cannot be.
+    """
+    recorded = program or program_of(training)
+    result = replay(training, recorded, workspace_bytes=surroundings.device.workspace_bytes)
+    peak = result.peak
+    device = DeviceBill(
+        items=peak.items,
+        part=peak.part.value,
+        detail=peak.detail,
+        peak_allocated_bytes=result.peak_allocated_bytes,
+        peak_reserved_bytes=result.peak_reserved_bytes,
+        init_allocated_bytes=result.init_allocated_bytes,
+        outside_bytes=outside_bytes(training, emulated=surroundings.emulated),
+        margin=coverage.margin(training),
+        ceiling_bytes=surroundings.ceiling_bytes,
+        parts=tuple(result.peaks.values()),
+    )
+    method = "traced" if program or is_traced(training) else "replay"
+    return _bill(training, surroundings, device, recorded.parameters, method=method)
+
+
+def screen_memory(training: Training, surroundings: Surroundings) -> Bill:
+    """Predict one rank's memory by formulas; a fraction of a millisecond."""
+    result = estimate(training, workspace_bytes=surroundings.device.workspace_bytes)
+    device = DeviceBill(
+        items=result.items,
+        part=result.part.value,
+        detail="",
+        peak_allocated_bytes=result.peak_allocated_bytes,
+        peak_reserved_bytes=None,
+        outside_bytes=outside_bytes(training, emulated=surroundings.emulated),
+        margin=coverage.margin(training),
+        ceiling_bytes=surroundings.ceiling_bytes,
+    )
+    return _bill(training, surroundings, device, weigh(training).parameters, method="closed form")
+
+
+def outside_bytes(training: Training, *, emulated: bool = False) -> int:
+    """Return what a rank holds outside the allocator."""
+    communicates = training.world_size > 1 and not emulated
+    return CONTEXT_BYTES + (NCCL_BYTES if communicates else 0)
+
+
+def _bill(
+    training: Training,
+    surroundings: Surroundings,
+    device: DeviceBill,
+    parameters: tuple[Parameter, ...],
+    *,
+    method: str,
+) -> Bill:
+    memory = host_memory(training, parameters, emulated=surroundings.emulated)
+    unmeasured = coverage.unmeasured(training)
+    return Bill(
+        device=device,
+        host=HostBill(
+            items=memory.items,
+            local_ranks=min(surroundings.local_ranks, training.world_size),
+            nvme_bytes=memory.nvme_bytes,
+            margin=HOST_UNMEASURED_MARGIN if unmeasured else HOST_MARGIN,
+            ceiling_bytes=surroundings.host_bytes,
+        ),
+        method=method,
+        unmeasured=unmeasured,
+    )

@@ -1,0 +1,211 @@
+"""A program in a few numbers: what one layer keeps, and how high its backward rises above that.
+
+Layers are alike, so two short programs of two and three layers tell what any depth needs. The
+closed form adds these numbers up; they are read off the same recorded events as the replay's, so
+that no formula is written twice.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from autotune.model_shape import ModelShape
+from autotune.predict.memory.families import program
+from autotune.predict.memory.items import Item, Part
+from autotune.predict.memory.program import ALLOCATE, ENTER, FREE, Parameter, Program
+from autotune.predict.training import Training
+
+_ACTIVATION_ITEMS = frozenset(
+    {int(Item.ACTIVATIONS), int(Item.ACTIVATION_GRADIENTS), int(Item.LOGITS)}
+)
+
+
+_IN_A_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|block|layer)\.\d+\.")
+"""How models name what lies in their layers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Bytes of activations and their gradients in one micro step."""
+
+    kept_per_layer: int
+    """What forward keeps of one layer: its input only, with checkpointing."""
+    kept_outside: int
+    """What it keeps outside the layers when the loss begins."""
+    loss_peak: int
+    """Above all that is kept, at the loss's highest point."""
+    head_peak: int
+    """The same in the head's backward."""
+    layer_peak: int
+    """In one layer's backward, above what the layers below it keep."""
+    forward_peak: int
+    """In one layer's forward, above what the layers below it keep."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighted:
+    """Parameters of a model in a few numbers, in elements."""
+
+    parameters: tuple[Parameter, ...]
+    head: int
+    """Of the module onto the vocabulary."""
+    embedding: int
+    layer: int
+    """Of one layer."""
+    largest_in_layer: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """A model's parameters over the ranks, in elements of one rank."""
+
+    total: int
+    """Before sharding, without other ranks' experts."""
+    trained: int
+    largest: int
+    """The largest trainable parameter."""
+    shards: tuple[int, ...]
+    """Of each parameter, padded by itself as stage 3 pads."""
+    trainable: tuple[int, ...]
+    """Indices of the trainable parameters."""
+    partition: int
+    """Trainable elements of one rank after sharding."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """What a program depends on; ZeRO's settings have no part in it."""
+
+    model: str
+    training: Training
+
+    def __hash__(self) -> int:
+        return hash(self.model)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self.model == other.model
+
+
+def summarise(training: Training) -> Summary:
+    """Return the numbers of a job's program; equal programs are summarised once."""
+    return _summarise(_Key(_identity(training), training))
+
+
+def weigh(training: Training) -> Weighted:
+    """Return the model's parameters; equal models are laid out once."""
+    return _weigh(_Key(_model_identity(training), training))
+
+
+def lay_out(training: Training) -> Layout:
+    """Return the parameters over the ranks; equal layouts are worked out once."""
+    ranks = f"{training.world_size}/{training.expert_parallel_size}"
+    return _lay_out(_Key(f"{_model_identity(training)}{ranks}", training))
+
+
+def _model_identity(training: Training) -> str:
+    shape = training.model
+    trained = training.trainable_parameters, training.trained_on_top
+    return f"{shape!r}{sorted(shape.hf_config.items(), key=str)}{trained}"
+
+
+def _identity(training: Training) -> str:
+    fields = (
+        training.micro_batch_size,
+        training.seq_len,
+        training.element_bytes,
+        training.activation_checkpointing,
+        training.attn_implementation,
+        training.expert_parallel_size,
+    )
+    return f"{_model_identity(training)}{fields}"
+
+
+@lru_cache(maxsize=4096)
+def _summarise(key: _Key) -> Summary:
+    two, three = (_walk(program(_with_layers(key.training, n))) for n in (2, 3))
+    per_layer = three.kept - two.kept
+    return Summary(
+        kept_per_layer=per_layer,
+        kept_outside=two.kept - 2 * per_layer,
+        loss_peak=two.loss_peak - two.kept,
+        head_peak=two.head_peak - two.kept,
+        layer_peak=three.layer_peak - 2 * per_layer,
+        forward_peak=two.forward_peak - per_layer,
+    )
+
+
+@lru_cache(maxsize=256)
+def _weigh(key: _Key) -> Weighted:
+    training = key.training
+    parameters = program(_tiny(training)).parameters
+    layers = training.model.num_hidden_layers
+    inside = [p.num_elements for p in parameters if _IN_A_LAYER.search(p.name)]
+    return Weighted(
+        parameters=parameters,
+        head=training.model.vocab_size * training.model.hidden_size,
+        embedding=parameters[0].num_elements,
+        layer=sum(inside) // layers,
+        largest_in_layer=max(inside),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _lay_out(key: _Key) -> Layout:
+    training = key.training
+    parameters = weigh(training).parameters
+    experts = training.expert_parallel_size
+    local = [p.num_elements // experts if p.expert else p.num_elements for p in parameters]
+    ranks = training.world_size
+    shards = tuple(
+        -(-n // (max(ranks // experts, 1) if p.expert else ranks))
+        for n, p in zip(local, parameters, strict=True)
+    )
+    trainable = tuple(k for k, p in enumerate(parameters) if p.trainable)
+    return Layout(
+        total=sum(local),
+        trained=sum(local[k] for k in trainable),
+        largest=max(local[k] for k in trainable),
+        shards=shards,
+        trainable=trainable,
+        partition=sum(shards[k] for k in trainable),
+    )
+
+
+def _with_layers(training: Training, num_layers: int) -> Training:
+    shape: ModelShape = replace(training.model, num_hidden_layers=num_layers)
+    return replace(training, model=shape)
+
+
+def _tiny(training: Training) -> Training:
+    return replace(training, micro_batch_size=1, seq_len=1)
+
+
+@dataclass(slots=True)
+class _Walk:
+    kept: int = 0
+    loss_peak: int = 0
+    head_peak: int = 0
+    layer_peak: int = 0
+    forward_peak: int = 0
+
+
+def _walk(recorded: Program) -> _Walk:
+    """Follow live activation bytes; the last layer's backward is the first after the head."""
+    walk, sizes, live = _Walk(), [0] * recorded.num_slots, 0
+    place = "forward_peak"
+    for kind, first, second, third in recorded.events:
+        if kind == ALLOCATE and third in _ACTIVATION_ITEMS:
+            sizes[first] = second
+            live += second
+            setattr(walk, place, max(getattr(walk, place), live))
+        elif kind == FREE:
+            live -= sizes[first]
+            sizes[first] = 0
+        elif kind == ENTER:
+            if first is Part.LOSS and place == "forward_peak":
+                walk.kept = live
+            if first is not Part.FORWARD:
+                place = "loss_peak" if first is Part.LOSS else "layer_peak"
+            if second == "head":
+                place = "head_peak"
+    return walk

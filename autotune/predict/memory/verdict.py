@@ -1,0 +1,68 @@
+"""From bills to one verdict, where a user did not say everything that the bill depends on."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import StrEnum
+
+from autotune.predict.memory.bill import Bill
+from autotune.predict.training import ModelSettings
+
+
+class Room(StrEnum):
+    """How a bill sits under its ceilings."""
+
+    FITS = "fits"
+    """Even if the prediction is low by its margin."""
+    TIGHT = "tight"
+    """Only if the prediction is right."""
+    TOO_LARGE = "too large"
+
+
+class Verdict(StrEnum):
+    """What a gate should say about memory."""
+
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+def room(bill: Bill) -> Room:
+    """Return how a bill sits under the ceilings that are known; FITS where none is."""
+    if bill.fits is not False:
+        return Room.FITS
+    device, host = bill.device, bill.host
+    device_needs = device.peak_allocated_bytes + device.outside_bytes
+    tight_device = device.ceiling_bytes is None or device_needs <= device.ceiling_bytes
+    tight_host = host.ceiling_bytes is None or host.total_bytes <= host.ceiling_bytes
+    return Room.TIGHT if tight_device and tight_host else Room.TOO_LARGE
+
+
+def judge(bills: Sequence[Bill]) -> Verdict:
+    """Judge a config whose bill depends on what was not said: one bill per assumption.
+
+    Returns:
+        OK if it fits under every assumption, ERROR if under none, else WARNING.
+    """
+    rooms = {room(bill) for bill in bills}
+    if rooms <= {Room.FITS}:
+        return Verdict.OK
+    return Verdict.ERROR if rooms == {Room.TOO_LARGE} else Verdict.WARNING
+
+
+def assumptions(
+    settings: ModelSettings, *, activation_checkpointing: bool | None
+) -> tuple[ModelSettings, ...]:
+    """Return the settings that a user may mean, most favourable first.
+
+    Args:
+        settings: what was said.
+        activation_checkpointing: None when it was not said. Of a model with frozen parameters it
+            is then also unknown where the trained ones lie, which matters more: in adapters
+            everywhere (with checkpointing), or on top of a frozen base that keeps nothing.
+    """
+    if activation_checkpointing is not None:
+        return (replace(settings, activation_checkpointing=activation_checkpointing),)
+    with_it = replace(settings, activation_checkpointing=True)
+    if settings.trainable_parameters is not None:
+        return with_it, replace(settings, trained_on_top=True)
+    return with_it, replace(settings, activation_checkpointing=False)

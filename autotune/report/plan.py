@@ -1,0 +1,141 @@
+"""`autotune plan` for a reader."""
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from autotune.ceiling import GIB, format_gib
+from autotune.plan import ConfigPlan, SpacePlan
+from autotune.plan.space import SpaceLine
+from autotune.predict.memory.bill import Bill, DeviceBill, HostBill
+from autotune.predict.throughput import Throughput
+
+_SMALL_SHARE = 0.002
+"""Items below this share of the peak are added up in one line."""
+
+
+def print_config_plan(plan: ConfigPlan) -> None:
+    """Print the bill of one ds_config."""
+    console = Console(highlight=False, soft_wrap=True)
+    training, device = plan.training, plan.bill.device
+    checkpointing = "with" if training.activation_checkpointing else "without"
+    console.print(
+        f"{training.model.name} on {training.world_size} x {plan.device.name}, ZeRO "
+        f"{training.zero.stage}, {training.precision}, micro batch {training.micro_batch_size} x "
+        f"{training.seq_len} tokens, accumulation {training.accumulation}, {checkpointing} "
+        f"activation checkpointing, {training.attn_implementation} attention"
+    )
+    where = f"{device.part}, {device.detail}" if device.detail else device.part
+    console.print(_item_table(device, where))
+    _print_device(console, device)
+    _print_host(console, plan.bill.host)
+    _print_speed(console, plan.throughput)
+    _print_unmeasured(console, plan.bill)
+    console.print(f"smallest number of GPUs that fits: {_count(plan.smallest_gpus)}")
+    if plan.fits:
+        console.print("[bold]fits[/bold]")
+    else:
+        console.print(f"[bold]does not fit[/bold]: shrink {device.advice}")
+
+
+def print_space_plan(plan: SpacePlan) -> None:
+    """Print what of a space fits."""
+    console = Console(highlight=False, soft_wrap=True)
+    workload = plan.workload
+    ceiling = plan.lines[0].bill.device.ceiling_bytes if plan.lines else None
+    console.print(
+        f"{workload.model.name} on {workload.world_size} x {plan.device.name}, global batch "
+        f"{workload.global_batch_size} x {workload.seq_len} tokens, {workload.precision}, ceiling "
+        f"{format_gib(ceiling or 0)} a rank; ranges at DeepSpeed's defaults"
+    )
+    table = Table(title=f"space {plan.space}; sizes in GiB", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for column in ("stage", "optimizer", "weights", "ckpt"):
+        table.add_column(column, no_wrap=True)
+    for column in ("fit", "batch", "needs", "host", "tokens/s"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for line in plan.lines:
+        table.add_row(*_cells(line))
+    console.print(table)
+    console.print(
+        "optimizer, weights: where they are offloaded to; ckpt: activation checkpointing; fit: how "
+        "many proposals; batch: the largest micro batch that fits; host: of one node"
+    )
+    console.print(f"smallest number of GPUs on which anything fits: {_count(plan.smallest_gpus)}")
+
+
+def _item_table(device: DeviceBill, where: str) -> Table:
+    table = Table(title=f"device memory at its peak ({where})")
+    table.add_column("item")
+    table.add_column("GiB", justify="right")
+    table.add_column("share", justify="right")
+    total, rest = device.peak_allocated_bytes, 0
+    for name, size in sorted(device.items.items(), key=lambda item: -item[1]):
+        if size < _SMALL_SHARE * total:
+            rest += size
+            continue
+        table.add_row(_label(name), f"{size / GIB:.2f}", f"{size / total:.0%}")
+    if rest:
+        table.add_row("others", f"{rest / GIB:.2f}", f"{rest / total:.0%}")
+    return table
+
+
+def _label(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _print_device(console: Console, device: DeviceBill) -> None:
+    console.print(
+        f"peak allocated {format_gib(device.peak_allocated_bytes)}, outside the allocator "
+        f"{format_gib(device.outside_bytes)}, margin {device.margin:.0%}: needs "
+        f"{format_gib(device.needed_bytes)} of {format_gib(device.ceiling_bytes or 0)}"
+    )
+    if device.peak_reserved_bytes is not None:
+        console.print(
+            f"peak reserved, with the allocator's cache: {format_gib(device.peak_reserved_bytes)}"
+        )
+    parts = ", ".join(f"{p.part} {p.allocated_bytes / GIB:.2f}" for p in device.parts)
+    if parts:
+        console.print(f"peaks by part of the step, GiB: {parts}")
+
+
+def _print_host(console: Console, host: HostBill) -> None:
+    known = "" if host.ceiling_bytes is None else f" of {format_gib(host.ceiling_bytes)}"
+    nvme = f", {format_gib(host.nvme_bytes)} of NVMe a rank" if host.nvme_bytes else ""
+    console.print(
+        f"host memory: {format_gib(host.rank_bytes)} a rank, {format_gib(host.total_bytes)} for "
+        f"{host.local_ranks} ranks of a node{known}{nvme}"
+    )
+
+
+def _print_speed(console: Console, throughput: Throughput) -> None:
+    console.print(
+        f"speed, roughly: {throughput.tokens_per_s:,.0f} tokens/s of all ranks "
+        f"({throughput.tokens_per_s_low:,.0f} to {throughput.tokens_per_s_high:,.0f}), "
+        f"{throughput.step_s:.2f} s a step"
+    )
+
+
+def _print_unmeasured(console: Console, bill: Bill) -> None:
+    if bill.unmeasured:
+        console.print(f"never measured, so the margin is wider: {', '.join(bill.unmeasured)}")
+
+
+def _cells(line: SpaceLine) -> tuple[str, ...]:
+    values = {key.removeprefix("zero_optimization."): v for key, v in line.values.items()}
+    device, best = line.bill.device, line.best
+    micro_batch = best.values.get("train_micro_batch_size_per_gpu") if best else None
+    return (
+        str(values.get("stage", "")),
+        str(values.get("offload_optimizer.device", "")),
+        str(values.get("offload_param.device", "")),
+        "yes" if values.get("model.activation_checkpointing") else "no",
+        f"{line.num_fitting}/{line.num_proposals}",
+        str(micro_batch or "-") if best else "-",
+        f"{device.needed_bytes / GIB:.0f}",
+        f"{line.bill.host.total_bytes / GIB:.0f}",
+        f"{line.throughput.tokens_per_s:,.0f}" if best else "-",
+    )
+
+
+def _count(gpus: int | None) -> str:
+    return "none up to 4,096" if gpus is None else f"{gpus:,}"

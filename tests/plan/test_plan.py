@@ -1,0 +1,214 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from autotune.cli.plan import plan
+from autotune.errors import AutotuneError, ConfigError, HardwareError, WorkloadError
+from autotune.plan import PlanRequest, plan_config, plan_space
+from autotune.plan.smallest import COUNTS, smallest_fitting
+
+app = typer.Typer()
+app.command()(plan)
+
+CONFIG = {
+    "bf16": {"enabled": True},
+    "train_micro_batch_size_per_gpu": 1,
+    "gradient_accumulation_steps": 2,
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
+    "zero_optimization": {"stage": 3},
+}
+SMALL_SPACE = """
+parameters:
+  zero_optimization.stage: {choices: [1, 3]}
+  train_micro_batch_size_per_gpu: {choices: [1, 2, 4, 8]}
+  model.activation_checkpointing: {choices: [false, true]}
+  zero_optimization.reduce_bucket_size: {low: 100_000, high: 1_000_000_000, log: true}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    file = tmp_path / "ds_config.json"
+    file.write_text(json.dumps(CONFIG))
+    return file
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Path:
+    file = tmp_path / "small.yaml"
+    file.write_text(SMALL_SPACE)
+    return file
+
+
+def request(**changes: Any) -> PlanRequest:
+    usual: dict[str, Any] = {"model": "7b", "gpus": 8, "gpu_type": "h100-80gb"}
+    return PlanRequest(**usual | changes)
+
+
+def run(*arguments: str | int | Path) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_a_config_gets_an_itemised_bill(config: Path) -> None:
+    result = plan_config(request(ds_config=config))
+    device = result.bill.device
+    assert sum(device.items.values()) == device.peak_allocated_bytes
+    assert result.fits
+    assert result.bill.method == "replay"
+    assert result.training.accumulation == 2
+
+
+def test_json_has_the_promised_shape(config: Path) -> None:
+    done = run(config, "--model", "7b", "--gpus", 8, "--gpu-type", "h100-80gb", "--json")
+    assert done.exit_code == 0
+    printed = json.loads(done.stdout)
+    device = printed["memory"]["device"]
+    assert isinstance(device["items"], dict)
+    assert device["peak_allocated_bytes"] <= device["peak_reserved_bytes"]
+    assert device["fits"] is True
+    assert printed["memory"]["host"]["total_bytes"] > 0
+    throughput = printed["throughput"]
+    for key in ("tokens_per_s", "tokens_per_s_low", "tokens_per_s_high", "step_s"):
+        assert throughput[key] > 0
+    assert sum(throughput["items"].values()) == pytest.approx(throughput["step_s"])
+
+
+def test_what_does_not_fit_exits_with_1_and_says_what_to_shrink(config: Path) -> None:
+    done = run(config, "--model", "70b", "--gpus", 8, "--gpu-type", "t4")
+    assert done.exit_code == 1
+    assert "does not fit" in done.stdout
+    assert "shrink" in done.stdout
+    assert "smallest number of GPUs that fits" in done.stdout
+
+
+def test_checkpointing_changes_the_bill(config: Path) -> None:
+    kept, recomputed = (
+        plan_config(request(ds_config=config, activation_checkpointing=flag))
+        for flag in (False, True)
+    )
+    assert recomputed.bill.device.peak_allocated_bytes < 0.7 * kept.bill.device.peak_allocated_bytes
+
+
+def test_the_smallest_number_of_gpus_fits_and_the_next_smaller_does_not(config: Path) -> None:
+    smallest = plan_config(request(ds_config=config)).smallest_gpus
+    assert smallest == 2
+    assert plan_config(request(ds_config=config, gpus=smallest)).fits
+    assert not plan_config(request(ds_config=config, gpus=1)).fits
+
+
+@pytest.mark.parametrize("gpus", [1, 3, 4_096])
+def test_any_number_of_gpus_works(config: Path, gpus: int) -> None:
+    result = plan_config(request(ds_config=config, gpus=gpus, gpu_type="b200"))
+    assert result.bill.device.peak_allocated_bytes > 0
+
+
+def test_a_config_without_precision_is_planned_as_fp32(tmp_path: Path) -> None:
+    file = tmp_path / "silent.json"
+    file.write_text('{"train_micro_batch_size_per_gpu": 1}')
+    assert plan_config(request(model="125m", ds_config=file)).training.precision == "fp32"
+
+
+def test_auto_is_what_hugging_face_puts_there(tmp_path: Path) -> None:
+    zero = {"stage": 3, "reduce_bucket_size": "auto"}
+    file = tmp_path / "auto.json"
+    file.write_text(json.dumps(CONFIG | {"zero_optimization": zero}))
+    training = plan_config(request(ds_config=file)).training
+    assert training.zero.reduce_bucket_size == 4_096**2
+
+
+def test_a_space_gets_a_table_of_what_fits(space: Path) -> None:
+    result = plan_space(request(model="13b", space=str(space), gpu_type="a100-80gb"))
+    fitting = {
+        (
+            line.values["zero_optimization.stage"],
+            line.values["model.activation_checkpointing"],
+        ): line.best and line.best.values["train_micro_batch_size_per_gpu"]
+        for line in result.lines
+    }
+    assert set(fitting) == {(1, False), (1, True), (3, False), (3, True)}
+    assert fitting[3, True] == 8
+    assert fitting[3, False] in (1, 2)
+    assert result.smallest_gpus is not None
+    assert result.smallest_gpus <= 8
+    assert sum(line.num_proposals for line in result.lines) == 16
+
+
+def test_the_best_of_a_line_is_confirmed_by_replay(space: Path) -> None:
+    result = plan_space(request(model="13b", space=str(space), gpu_type="a100-80gb"))
+    for line in result.lines:
+        assert line.bill.method == "replay"
+        assert bool(line.best) == bool(line.bill.fits)
+
+
+def test_a_space_that_nowhere_fits_exits_with_1(space: Path) -> None:
+    done = run(
+        "--space", space, "--model", "70b", "--gpus", 1, "--gpu-type", "t4", "--seq-len", 4_096,
+        "--json",
+    )  # fmt: skip
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["fits"] is False
+
+
+def test_a_space_is_printed_as_a_table(space: Path) -> None:
+    done = run("--space", space, "--model", "1.3b", "--gpus", 4, "--gpu-type", "l4")
+    assert done.exit_code == 0
+    assert "smallest number of GPUs on which anything fits" in done.stdout
+
+
+def test_the_shipped_space_can_be_planned() -> None:
+    result = plan_space(request(model="1.3b", space="zero", gpu_type="a10"))
+    assert result.fits
+    assert len(result.lines) == 18
+
+
+@pytest.mark.parametrize("smallest", [1, 2, 4, 8, 24, 4_096])
+def test_the_smallest_count_is_found(smallest: int) -> None:
+    assert smallest_fitting(lambda gpus: gpus >= smallest) == smallest
+
+
+def test_there_may_be_no_smallest_count() -> None:
+    assert smallest_fitting(lambda _: False) is None
+    assert COUNTS[-1] == 4_096
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "message"),
+    [
+        ({"gpu_type": "g80"}, HardwareError, "--gpu-type g80: unknown device; known: v100"),
+        ({"gpus": 0}, HardwareError, "--gpus 0: must be 1 to 4096"),
+        ({"gpus": -8}, HardwareError, "--gpus -8: must be 1 to 4096"),
+        ({"gpus": 4_097}, HardwareError, "--gpus 4097: must be 1 to 4096"),
+        ({"seq_len": 0}, HardwareError, "--seq-len 0: must be at least 1"),
+        ({"nodes": 3}, HardwareError, "--nodes 3: does not divide 8 GPUs"),
+        ({"memory_ceiling": "81GiB"}, HardwareError, "is above the device's 79.11 GiB"),
+        ({"memory_ceiling": "80"}, HardwareError, r"GB \(1000\^3 bytes\) or GiB"),
+        ({"host_memory": "-1GiB"}, HardwareError, "--host-memory -1GiB: must be more than zero"),
+        ({"model": "nowhere"}, WorkloadError, "--model nowhere: neither a preset nor"),
+        ({"ds_config": Path("nowhere.json")}, ConfigError, "nowhere.json: no such file"),
+        ({"ds_config": None}, HardwareError, "give a DS_CONFIG, or --space"),
+    ],
+)
+def test_bad_input_says_where_and_what(
+    config: Path, changes: dict[str, Any], kind: type[AutotuneError], message: str
+) -> None:
+    with pytest.raises(kind, match=message) as raised:
+        plan_config(request(**{"ds_config": config} | changes))
+    assert raised.value.exit_code == 2
+    assert len(raised.value.faults) == 1
+
+
+def test_a_model_config_without_dimensions_names_them(tmp_path: Path, config: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "hidden_size": 64}')
+    with pytest.raises(WorkloadError, match="num_hidden_layers is missing") as raised:
+        plan_config(request(model=str(tmp_path), ds_config=config))
+    assert len(raised.value.faults) == 3
+
+
+def test_help_explains_the_exit_codes() -> None:
+    done = run("--help")
+    assert done.exit_code == 0
+    assert "Exit code 0" in " ".join(done.stdout.split())

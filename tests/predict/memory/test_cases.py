@@ -1,0 +1,111 @@
+"""Public configurations whose memory verdict is known, judged as a gate would."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from autotune.ceiling import GIB
+from autotune.hardware import Device, find_device
+from autotune.predict.assumed_shape import assumed_shape
+from autotune.predict.memory.bill import Bill
+from autotune.predict.memory.predict import Surroundings, predict_memory
+from autotune.predict.memory.verdict import assumptions, judge
+from autotune.predict.training import ModelSettings, read_training
+from autotune.workload import Workload
+
+FOLDER = Path(__file__).parents[2] / "cases"
+SHORTEST = 128
+"""Tokens assumed where a report does not say: what cannot be judged is not judged."""
+
+
+def memory_cases() -> list[Path]:
+    found = []
+    for folder in sorted(FOLDER.iterdir()):
+        case = yaml.safe_load((folder / "case.yaml").read_text(encoding="utf-8"))
+        if case["category"] == "memory" and "gpus" in case.get("hardware", {}):
+            found.append(folder)
+    return found
+
+
+def device_of(hardware: Mapping[str, Any]) -> Device:
+    memory = int(hardware["gpu_mem_gib"] * GIB)
+    if "gpu_type" not in hardware:
+        return replace(find_device("v100-32gb"), memory_bytes=memory)
+    device = find_device(hardware["gpu_type"])
+    # One name may stand for two sizes: V100, A100.
+    near = abs(device.memory_bytes - memory) < memory / 8
+    return device if near else replace(device, memory_bytes=memory)
+
+
+def bills_of(folder: Path) -> list[Bill]:
+    case = yaml.safe_load((folder / "case.yaml").read_text(encoding="utf-8"))
+    ds_config = json.loads((folder / "ds_config.json").read_text(encoding="utf-8"))
+    hardware, model = case["hardware"], case["model"]
+    said = case.get("training", {})
+    tensor_parallel = case.get("context", {}).get("tensor_parallel", 1)
+    ranks = hardware["gpus"] // tensor_parallel
+    workload = Workload(
+        model=assumed_shape(model["params"] / tensor_parallel),
+        seq_len=said.get("seq_len", SHORTEST),
+        global_batch_size=ranks,
+        world_size=ranks,
+        precision="bf16",
+        optimizer={},
+        gradient_clipping=1.0,
+    )
+    device = device_of(hardware)
+    host_gib = hardware.get("host_ram_gib")
+    surroundings = Surroundings(
+        device=device,
+        ceiling_bytes=device.memory_bytes,
+        local_ranks=hardware["gpus"] // hardware.get("nodes", 1),
+        host_bytes=host_gib and host_gib * GIB,
+    )
+    settings = assumptions(
+        ModelSettings(trainable_parameters=model.get("trainable_params")),
+        activation_checkpointing=said.get("activation_checkpointing"),
+    )
+    return [
+        predict_memory(read_training(ds_config, workload, choice), surroundings)
+        for choice in settings
+    ]
+
+
+def test_the_cases_are_there() -> None:
+    assert len(memory_cases()) == 13
+
+
+@pytest.mark.parametrize("folder", memory_cases(), ids=lambda folder: folder.name)
+def test_a_known_memory_verdict_comes_out(folder: Path) -> None:
+    expected = yaml.safe_load((folder / "case.yaml").read_text(encoding="utf-8"))["expected"]
+    acceptable = {expected["verdict"], *expected.get("also_acceptable", ())}
+    assert judge(bills_of(folder)) in acceptable
+
+
+def test_bucket_memory_is_what_a_report_measured() -> None:
+    """Case 122: MB of a 1.8B model by bucket; fp16, ZeRO-2."""
+    folder = FOLDER / "122-vit-1.8b-zero2-bucket-memory"
+    ds_config = json.loads((folder / "ds_config.json").read_text(encoding="utf-8"))
+    workload = Workload(
+        model=assumed_shape(1.8e9),
+        seq_len=SHORTEST,
+        global_batch_size=8,
+        world_size=8,
+        precision="fp16",
+        optimizer={},
+        gradient_clipping=1.0,
+    )
+    settings = ModelSettings(activation_checkpointing=True)
+    mebibytes = {}
+    for overlap in (True, False):
+        zero = ds_config["zero_optimization"] | {"overlap_comm": overlap}
+        training = read_training(ds_config | {"zero_optimization": zero}, workload, settings)
+        surroundings = Surroundings(device=find_device("v100-32gb"))
+        items = predict_memory(training, surroundings).device.items
+        mebibytes[overlap] = items["reduce_bucket"] / 2**20
+    assert mebibytes[True] - mebibytes[False] == pytest.approx(21_152 - 20_198, rel=0.01)

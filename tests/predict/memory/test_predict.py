@@ -1,0 +1,154 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autotune.ceiling import GIB
+from autotune.hardware import find_device
+from autotune.predict.memory.coverage import (
+    MEASURED_MARGIN,
+    UNMEASURED_MARGIN,
+    margin,
+    unmeasured,
+)
+from autotune.predict.memory.items import ITEM_NAMES
+from autotune.predict.memory.predict import Surroundings, predict_memory, screen_memory
+from autotune.predict.memory.verdict import Room, Verdict, assumptions, judge, room
+from autotune.predict.training import ModelSettings, Training
+from tests.predict.jobs import job
+
+H100 = find_device("h100")
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_what_rows_cover_is_measured(stage: int) -> None:
+    training = job({"stage": stage})
+    assert unmeasured(training) == ()
+    assert margin(training) == MEASURED_MARGIN
+
+
+@pytest.mark.parametrize(
+    ("zero", "keys", "name"),
+    [
+        ({"stage": 0}, {}, "stage 0"),
+        ({"stage": 2}, {"bf16": {}, "fp16": {"enabled": True}}, "precision fp16"),
+        ({"stage": 2}, {"model": "gpt2"}, "model family gpt2"),
+        ({"stage": 2}, {"model": "gpt2"}, "tied embeddings"),
+        ({"stage": 3, "overlap_comm": False}, {}, "overlap_comm false at stage 3"),
+        ({"stage": 3, "zero_hpz_partition_size": 4}, {}, "ZeRO++"),
+        ({"stage": 2}, {"optimizer": {"type": "Lion"}}, "an optimizer other than Adam"),
+        (
+            {"stage": 2},
+            {"data_types": {"grad_accum_dtype": "fp32"}},
+            "gradient sums in a wider type",
+        ),
+        (
+            {"stage": 2, "offload_optimizer": {"device": "cpu"}},
+            {"gradient_accumulation_steps": 2},
+            "accumulation with offload",
+        ),
+        (
+            {"stage": 2},
+            {"settings": ModelSettings(attn_implementation="eager")},
+            "eager attention",
+        ),
+        (
+            {"stage": 2},
+            {"settings": ModelSettings(trainable_parameters=1_000_000)},
+            "frozen parameters",
+        ),
+    ],
+)
+def test_what_no_row_has_is_named_and_widens_the_margin(
+    zero: dict[str, Any], keys: dict[str, Any], name: str
+) -> None:
+    training = job(zero, **keys)
+    assert name in unmeasured(training)
+    assert margin(training) == UNMEASURED_MARGIN
+
+
+def test_communicators_are_counted_where_ranks_talk() -> None:
+    training = job({"stage": 2})
+    real, alone = (
+        predict_memory(training, Surroundings(device=H100, emulated=emulated))
+        for emulated in (False, True)
+    )
+    assert real.device.outside_bytes - alone.device.outside_bytes == pytest.approx(GIB, rel=0.02)
+
+
+def test_local_ranks_share_the_host() -> None:
+    training = job({"stage": 2, "offload_optimizer": {"device": "cpu"}})
+    host = predict_memory(training, Surroundings(device=H100, local_ranks=8)).host
+    assert host.total_bytes == 8 * host.rank_bytes
+
+
+def test_a_bill_says_whether_it_fits_only_under_a_ceiling() -> None:
+    training = job({"stage": 2})
+    bill = predict_memory(training, Surroundings(device=H100))
+    assert bill.fits is None
+    assert room(bill) is Room.FITS
+
+
+def test_room_tells_tight_from_too_large() -> None:
+    training = job({"stage": 2})
+    needs = predict_memory(training, Surroundings(device=H100)).device
+    bare = needs.peak_allocated_bytes + needs.outside_bytes
+    rooms = [
+        room(predict_memory(training, Surroundings(device=H100, ceiling_bytes=ceiling)))
+        for ceiling in (needs.needed_bytes, bare, bare - 1)
+    ]
+    assert rooms == [Room.FITS, Room.TIGHT, Room.TOO_LARGE]
+
+
+def test_a_full_host_is_too_large_too() -> None:
+    training = job({"stage": 2, "offload_optimizer": {"device": "cpu"}})
+    surroundings = Surroundings(device=H100, host_bytes=2 * GIB)
+    assert room(predict_memory(training, surroundings)) is Room.TOO_LARGE
+
+
+def test_a_verdict_needs_all_assumptions_to_agree() -> None:
+    training = job({"stage": 2})
+    roomy, narrow = (
+        predict_memory(training, Surroundings(device=H100, ceiling_bytes=ceiling))
+        for ceiling in (70 * GIB, 4 * GIB)
+    )
+    assert judge([roomy]) is judge([roomy, roomy]) is Verdict.OK
+    assert judge([roomy, narrow]) is Verdict.WARNING
+    assert judge([narrow, narrow]) is Verdict.ERROR
+
+
+def test_unknown_checkpointing_is_assumed_both_ways() -> None:
+    (known,) = assumptions(ModelSettings(), activation_checkpointing=True)
+    assert known.activation_checkpointing
+    both = assumptions(ModelSettings(), activation_checkpointing=None)
+    assert [choice.activation_checkpointing for choice in both] == [True, False]
+    frozen = ModelSettings(trainable_parameters=10)
+    places = assumptions(frozen, activation_checkpointing=None)
+    assert [choice.trained_on_top for choice in places] == [False, True]
+
+
+def test_screening_and_replay_speak_the_same_language() -> None:
+    training = job({"stage": 2}, model="7b")
+    surroundings = Surroundings(device=H100, ceiling_bytes=70 * GIB)
+    screened, replayed = (f(training, surroundings) for f in (screen_memory, predict_memory))
+    assert set(screened.device.items) | set(replayed.device.items) <= set(ITEM_NAMES)
+    assert screened.device.items["weights"] == replayed.device.items["weights"]
+    assert set(screened.to_json()) == set(replayed.to_json())
+    assert screened.host == replayed.host
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"tokens": 2}, {"stage": 3}],
+    ids=["twice the tokens", "another stage"],
+)
+def test_screening_does_not_mix_up_jobs(change: dict[str, int]) -> None:
+    """Summaries are remembered: a job must not get another one's."""
+
+    def screen(training: Training) -> int:
+        return screen_memory(training, Surroundings(device=H100)).device.peak_allocated_bytes
+
+    first = job({"stage": 2})
+    other = replace(first, micro_batch_size=2) if "tokens" in change else job({"stage": 3})
+    assert screen(first) != screen(other)
+    assert screen(first) == screen(job({"stage": 2}))

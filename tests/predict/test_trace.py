@@ -1,0 +1,168 @@
+"""Programs traced from Hugging Face's code, beside those written by hand."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autotune.errors import WorkloadError
+from autotune.model_shape import shape_from_hf_config
+from autotune.predict.memory import families
+from autotune.predict.memory.items import Part
+from autotune.predict.memory.program import ALLOCATE, FREE, GRADIENT
+from autotune.predict.memory.replay import replay
+from autotune.predict.memory.summary import summarise, weigh
+from autotune.predict.trace import trace_program
+from autotune.predict.training import ModelSettings, Training
+from tests.predict.jobs import HOPPER_WORKSPACE_BYTES, job
+
+COMMON: dict[str, Any] = {
+    "hidden_size": 512,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 8,
+    "vocab_size": 8_000,
+    "intermediate_size": 1_408,
+    "tie_word_embeddings": False,
+}
+GPT2: dict[str, Any] = {
+    "model_type": "gpt2",
+    "n_embd": 512,
+    "n_layer": 3,
+    "n_head": 8,
+    "vocab_size": 8_000,
+    "n_positions": 1_024,
+    "tie_word_embeddings": True,
+}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": COMMON | {"model_type": "llama"},
+    "grouped queries": COMMON | {"model_type": "llama", "num_key_value_heads": 2},
+    "tied": COMMON | {"model_type": "llama", "tie_word_embeddings": True},
+    "mistral": COMMON | {"model_type": "mistral", "num_key_value_heads": 2},
+    "qwen2": COMMON | {"model_type": "qwen2", "num_key_value_heads": 2},
+    "mixtral": COMMON | {"model_type": "mixtral", "num_local_experts": 4},
+    "gpt2": GPT2 | {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
+    "gpt2 with dropout": GPT2,
+    "opt": COMMON
+    | {"model_type": "opt", "ffn_dim": 2_048, "word_embed_proj_dim": 512, "dropout": 0.1}
+    | {"max_position_embeddings": 1_024, "tie_word_embeddings": True},
+}
+
+
+def training_of(
+    config: dict[str, Any], zero: dict[str, Any] | None = None, **keys: Any
+) -> Training:
+    config = dict(config)
+    if config["model_type"] == "opt":
+        del config["intermediate_size"]
+    shape = shape_from_hf_config(config, name="test", where="test")
+    usual: dict[str, Any] = {"train_micro_batch_size_per_gpu": 2, "seq_len": 512}
+    zero = {"reduce_bucket_size": 5_000_000} | (zero or {"stage": 2})
+    return job(zero, model=shape, **usual | keys)
+
+
+def peaks(training: Training) -> tuple[int, int]:
+    """Return the traced and the hand-written peak."""
+    traced, written = (
+        replay(training, program, workspace_bytes=HOPPER_WORKSPACE_BYTES).peak_allocated_bytes
+        for program in (trace_program(training), families.program(training))
+    )
+    return traced, written
+
+
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "checkpointed"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_traced_and_hand_written_bills_agree(family: str, checkpointing: bool) -> None:
+    settings = ModelSettings(activation_checkpointing=checkpointing)
+    traced, written = peaks(training_of(FAMILIES[family], settings=settings))
+    assert traced == pytest.approx(written, rel=0.02)
+
+
+@pytest.mark.parametrize("zero", [{"stage": 0}, {"stage": 1}, {"stage": 3}], ids=str)
+def test_they_agree_at_every_stage(zero: dict[str, Any]) -> None:
+    traced, written = peaks(training_of(FAMILIES["llama"], zero))
+    assert traced == pytest.approx(written, rel=0.02)
+
+
+@pytest.mark.parametrize("family", ["llama", "grouped queries", "gpt2"])
+def test_they_agree_about_eager_attention(family: str) -> None:
+    settings = ModelSettings(attn_implementation="eager")
+    traced, written = peaks(training_of(FAMILIES[family], settings=settings))
+    assert traced == pytest.approx(written, rel=0.02)
+
+
+@pytest.mark.parametrize("keys", [{"bf16": {}}, {"bf16": {}, "fp16": {"enabled": True}}], ids=str)
+def test_they_agree_in_other_precisions(keys: dict[str, Any]) -> None:
+    traced, written = peaks(training_of(FAMILIES["llama"], **keys))
+    assert traced == pytest.approx(written, rel=0.02)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_parameters_are_those_of_hugging_face(family: str) -> None:
+    training = training_of(FAMILIES[family])
+    traced, written = trace_program(training).parameters, families.program(training).parameters
+    assert sorted(p.num_elements for p in traced) == sorted(p.num_elements for p in written)
+
+
+def test_nothing_that_a_trace_took_is_left_over() -> None:
+    recorded = trace_program(training_of(FAMILIES["llama"]))
+    live: dict[int, int] = {}
+    for kind, first, second, _ in recorded.events:
+        if kind == ALLOCATE:
+            live[first] = second
+        elif kind == FREE:
+            del live[first]
+        elif kind == GRADIENT:
+            del live[second]
+    # Every parameter's gradient went to the engine; scalars and positions may outlive the step.
+    assert sum(live.values()) < 2**16
+    gradients = [event[1] for event in recorded.events if event[0] == GRADIENT]
+    assert sorted(gradients) == list(range(len(recorded.parameters)))
+
+
+@pytest.mark.parametrize("model_type", ["qwen3", "gpt_neox", "phi"])
+def test_a_family_that_nobody_wrote_down_is_traced(model_type: str) -> None:
+    training = training_of(COMMON | {"model_type": model_type})
+    assert families.is_traced(training)
+    result = replay(training, families.program(training), workspace_bytes=HOPPER_WORKSPACE_BYTES)
+    peak = result.peaks[Part.LOSS]
+    assert peak.items["logits"] >= 10 * training.tokens * 8_000
+    assert peak.items["activations"] > 0
+
+
+def test_a_model_without_fused_attention_is_traced_with_its_own() -> None:
+    training = training_of(COMMON | {"model_type": "bloom", "n_layer": 3})
+    kept = replay(
+        training, families.program(training), workspace_bytes=HOPPER_WORKSPACE_BYTES
+    ).peaks[Part.LOSS]
+    assert kept.items["activations"] > 3 * 2 * 2 * 8 * 512**2
+
+
+def test_the_closed_form_reads_a_trace_too() -> None:
+    training = training_of(COMMON | {"model_type": "qwen3"})
+    assert weigh(training).layer > 0
+    deeper = replace(training, model=replace(training.model, num_hidden_layers=5))
+    assert summarise(training).kept_per_layer == summarise(deeper).kept_per_layer > 0
+
+
+def test_what_cannot_be_traced_is_said_in_one_line() -> None:
+    training = training_of(COMMON | {"model_type": "nobody"})
+    with pytest.raises(WorkloadError, match="model_type nobody cannot be traced") as raised:
+        trace_program(training)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_frozen_parameters_are_not_traced() -> None:
+    settings = ModelSettings(trainable_parameters=1_000)
+    with pytest.raises(WorkloadError, match="frozen parameters are known for"):
+        trace_program(training_of(COMMON | {"model_type": "qwen3"}, settings=settings))
+
+
+def test_predictions_load_no_torch_until_a_trace_is_asked_for() -> None:
+    code = (
+        "import sys; import autotune.plan, autotune.predict.memory.predict, autotune.predict.trace;"
+        "sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'deepspeed')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
