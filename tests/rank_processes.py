@@ -63,7 +63,7 @@ def wait_until(holds: Callable[[], object], *, timeout_s: float, what: str) -> N
     deadline = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"
-        time.sleep(0.2)
+        time.sleep(0.3)
 
 
 def wait_until_none(find: Callable[[], Sequence[object]], *, timeout_s: float) -> None:
@@ -71,7 +71,7 @@ def wait_until_none(find: Callable[[], Sequence[object]], *, timeout_s: float) -
     deadline = time.monotonic() + timeout_s
     while left := find():
         assert time.monotonic() < deadline, f"left after {timeout_s:.1f} s: {left}"
-        time.sleep(0.2)
+        time.sleep(0.3)
 
 
 def _living() -> Iterator[psutil.Process]:

@@ -19,7 +19,7 @@ from autotune.study import StudyView
 from autotune.tune import TuneRequest, TuneResult, run_study
 from autotune.workload import resolve_workload
 from tests.evaluate.fake import MIB
-from tests.search.setting import Setting, setting, small_space, tiny_workload
+from tests.search.setting import FEW_POINTS, Setting, setting, small_space, tiny_workload
 
 ONE_KEY = """
 parameters:
@@ -60,8 +60,8 @@ def _confirmed(here: Setting) -> list[str]:
 
 
 def test_a_study_ends_with_the_fastest_config_that_fits(tmp_path: Path) -> None:
-    here = setting(tmp_path / "s", noise=0.001)
-    result = _run(here, trials=24)
+    here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS))
+    result = _run(here, trials=26)
     record = _written(here)
     assert result.record == record
     assert not record["keeps_baseline"]
@@ -90,12 +90,12 @@ def test_if_nothing_beats_the_baseline_it_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_finalist_that_fails_gives_way_to_the_next(tmp_path: Path) -> None:
-    here = setting(tmp_path / "s", noise=0.001)
-    first = _run(here, trials=24).study.exported
+    here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS))
+    first = _run(here, trials=26).study.exported
     assert first is not None
-    again = setting(tmp_path / "t", noise=0.001)
+    again = setting(tmp_path / "t", noise=0.001, space=small_space(FEW_POINTS))
     again.evaluator.override = _failing(again, f"confirm-{first.number:04d}-winner")
-    result = _run(again, trials=24)
+    result = _run(again, trials=26)
     assert result.study.exported is not None
     assert result.study.exported.number != first.number
     assert not result.study.exported.candidate.is_baseline
@@ -105,7 +105,7 @@ def test_a_finalist_that_fails_gives_way_to_the_next(tmp_path: Path) -> None:
 
 
 def test_a_finalist_that_diverges_gives_way_too(tmp_path: Path) -> None:
-    here = setting(tmp_path / "s", noise=0.001)
+    here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS))
 
     def override(request: TrialRequest) -> Outcome | None:
         if "winner" not in request.label:
@@ -116,7 +116,7 @@ def test_a_finalist_that_diverges_gives_way_too(tmp_path: Path) -> None:
         return Outcome.from_json(as_json)
 
     here.evaluator.override = override
-    result = _run(here, trials=24)
+    result = _run(here, trials=26)
     assert [bool(c.failure) for c in result.study.confirmations] == [True] * 4
     assert all("diverged" in str(c.failure) for c in result.study.confirmations)
     # The baseline, run last by itself, is called winner too; the runs beside the finalists hold.
@@ -125,17 +125,17 @@ def test_a_finalist_that_diverges_gives_way_too(tmp_path: Path) -> None:
 
 
 def test_if_every_finalist_fails_the_baseline_is_confirmed_by_itself(tmp_path: Path) -> None:
-    here = setting(tmp_path / "s", noise=0.001)
-    baseline = _run(here, trials=24).study.best_baseline
+    here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS))
+    baseline = _run(here, trials=26).study.best_baseline
     assert baseline is not None
-    again = setting(tmp_path / "t", noise=0.001)
+    again = setting(tmp_path / "t", noise=0.001, space=small_space(FEW_POINTS))
 
     def override(request: TrialRequest) -> Outcome | None:
         failing = "winner" in request.label and request.number != baseline.number
         return again.evaluator.failed(Status.OVER_CEILING, "as if") if failing else None
 
     again.evaluator.override = override
-    result = _run(again, trials=24)
+    result = _run(again, trials=26)
     assert len(result.study.confirmations) == 4
     record = _written(again)
     assert record["source"] == baseline.candidate.source
@@ -152,7 +152,7 @@ def test_where_no_baseline_fits_the_winner_stands_alone(tmp_path: Path) -> None:
         if request.ds_config["zero_optimization"].get("reduce_bucket_size", 5e8) in (5e8, 16384)
         else formula(request)
     )
-    _run(here, trials=24)
+    _run(here, trials=26)
     record = _written(here)
     assert record["source"] == "sampled"
     assert record["baseline"] is None
@@ -182,9 +182,9 @@ def test_where_nothing_fits_only_the_trials_are_written(tmp_path: Path) -> None:
 
 
 def test_a_baseline_that_fails_its_confirmation_is_told_in_the_record(tmp_path: Path) -> None:
-    here = setting(tmp_path / "s", noise=0.001)
+    here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS))
     here.evaluator.override = _failing(here, "-baseline-1")
-    _run(here, trials=24)
+    _run(here, trials=26)
     record = _written(here)
     assert record["source"] == "sampled"
     baseline = record["baseline"]
@@ -194,7 +194,7 @@ def test_a_baseline_that_fails_its_confirmation_is_told_in_the_record(tmp_path: 
 
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_infinite_intervals_never_reach_the_files(tmp_path: Path, rounds: int) -> None:
-    here = setting(tmp_path / "s", noise=0.001)
+    here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS))
     _run(here, trials=20, rounds=rounds)
     record = _written(here)  # refuses Infinity and NaN
     assert (record["tokens_per_s"]["high"] is None) == (rounds == 1)

@@ -19,7 +19,8 @@ _TRAINING_ARGUMENTS: Mapping[str, Any] = {
     "optimizer.params.weight_decay": 0.0,
     "scheduler.params.warmup_min_lr": 0.0,
     "scheduler.params.warmup_max_lr": 5e-5,
-    "scheduler.params.warmup_num_steps": 0,
+    # TrainingArguments say 0, which DeepSpeed refuses since 0.19.6; Hugging Face writes 1 then.
+    "scheduler.params.warmup_num_steps": 1,
     "scheduler.params.total_num_steps": 100_000,
     "gradient_clipping": 1.0,
     "zero_optimization.stage3_gather_16bit_weights_on_model_save": False,
@@ -30,8 +31,8 @@ _TRAINING_ARGUMENTS: Mapping[str, Any] = {
 def auto_buckets(hidden_size: int) -> dict[str, int]:
     """Return the bucket sizes that Hugging Face computes from a model's hidden size.
 
-    Hugging Face writes `0.9 * hidden_size**2`, a float where DeepSpeed wants a whole number;
-    it is rounded down here.
+    The prefetch size is rounded down, as in transformers 5; earlier versions wrote a float, where
+    DeepSpeed wants a whole number.
 
     Example:
         >>> auto_buckets(128)["zero_optimization.stage3_prefetch_bucket_size"]

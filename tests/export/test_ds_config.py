@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from autotune import dotted
 from autotune.evaluate import TrialRequest
 from autotune.export.ds_config import exported_ds_config
+from autotune.proposal import Scalar
 from autotune.search.baselines import first_trials
 from autotune.search.candidate import TrialRecord, candidate_of_proposal
 from autotune.search.confirm import Confirmation
@@ -28,7 +29,7 @@ WORKLOAD_KEYS = {
     "optimizer",
 }
 SOURCES = ["sampled", "base", "hf-auto", "deepspeed-stage0", "deepspeed-stage3"]
-POINT = {
+POINT: dict[str, Scalar] = {
     "zero_optimization.stage": 2,
     "zero_optimization.overlap_comm": True,
     "zero_optimization.offload_optimizer.device": "cpu",

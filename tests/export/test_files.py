@@ -15,7 +15,7 @@ from autotune.study import StudyView
 from autotune.tune import TuneRequest, run_study
 from tests.cli.calls import autotune, autotune_here, tree
 from tests.export.recompute import check_numbers
-from tests.search.setting import Setting, setting
+from tests.search.setting import FEW_POINTS, Setting, setting, small_space
 
 BASE = {
     "train_micro_batch_size_per_gpu": "auto",
@@ -32,8 +32,8 @@ def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """A study whose winner is faster than the base, and one that keeps it."""
     folder = tmp_path_factory.mktemp("home") / "studies" / "s"
     base: dict[str, Any] = BASE if request.param == "faster" else {}
-    here = setting(folder, base=base, on_disk=True, noise=0.002)
-    trials = 20 if request.param == "faster" else 9
+    here = setting(folder, base=base, on_disk=True, noise=0.002, space=small_space(FEW_POINTS))
+    trials = 26 if request.param == "faster" else 9
     run_study(
         here.open(),
         here.evaluator,
@@ -68,6 +68,12 @@ def test_every_file_is_rebuilt_from_the_storage_alone(
     assert tree(tmp_path / "again") == original
 
 
+def test_one_study_has_a_faster_winner_and_one_keeps_its_baseline(
+    here: Setting, record: dict[str, Any]
+) -> None:
+    assert record["keeps_baseline"] == (not here.base)
+
+
 def test_export_finds_a_study_by_its_name(here: Setting) -> None:
     home = here.folder.parent.parent
     before = tree(here.folder)
@@ -85,7 +91,7 @@ def test_every_tokens_per_s_follows_from_the_raw_step_times(
 ) -> None:
     monkeypatch.chdir(here.folder.parent.parent)
     table = autotune_here("export", "s", capsys=capsys).out
-    assert check_numbers(here.folder, record, table) > 8
+    assert check_numbers(here.folder, record, table) >= 8
 
 
 def test_the_record_says_how_its_numbers_came_about(record: dict[str, Any]) -> None:

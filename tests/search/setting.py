@@ -23,6 +23,15 @@ CEILING_BYTES = 160 * MIB
 """Stage 0 (64 MiB of states) fits with a micro batch of 4 (4 x 16 MiB), not of 8."""
 
 
+FEW_POINTS = """
+parameters:
+  zero_optimization.stage: {choices: [1, 2]}
+  zero_optimization.overlap_comm: {choices: [false, true]}
+  train_micro_batch_size_per_gpu: {choices: [1, 2, 4, 8]}
+"""
+"""16 points, of which stage 1 with overlap and a micro batch of 8 just fits and is the fastest."""
+
+
 def tiny_workload(*, gpus: int = 2, global_batch_size: int = 16, **said: Any) -> Workload:
     return resolve_workload(
         load_model_shape("tiny"),

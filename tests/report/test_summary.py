@@ -1,0 +1,96 @@
+"""What `autotune run` prints at its end."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.outcome import Phase, Status
+from autotune.report.summary import result_json, summarize
+from autotune.search.progress import Silent
+from autotune.tune import TuneRequest, TuneResult, run_study
+from tests.evaluate.fake import MIB
+from tests.search.setting import FEW_POINTS, Setting, setting, small_space
+
+
+def _run(here: Setting, trials: int) -> TuneResult:
+    request = TuneRequest(model="tiny", gpus=2, trials=trials, confirm_rounds=3)
+    return run_study(here.open(), here.evaluator, here.folder, request=request, progress=Silent())
+
+
+def _printed(result: TuneResult, capsys: pytest.CaptureFixture[str]) -> str:
+    summarize(result.study, result.folder, result.record)
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
+
+
+def _overlap_only() -> Any:
+    return small_space("parameters: {zero_optimization.overlap_comm: {choices: [false, true]}}")
+
+
+def test_a_winner_stands_beside_its_baseline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = _run(setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS)), 26)
+    printed = _printed(result, capsys)
+    for row in ("baseline", "winner", "ratio", "3 interleaved runs each", "over the best baseline"):
+        assert row in printed
+    assert "study s: tiny, 2 cpu ranks, global batch 16 x 128 tokens, bf16" in printed
+    assert "ceiling 0.16 GiB a rank" in printed
+    assert str(result.folder / "ds_config.json") in printed.replace("\n", "")
+    assert "set in your script" in printed
+    assert "activation_checkpointing: " in printed
+
+
+def test_keep_yours_is_said_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = {"zero_optimization": {"stage": 0}, "train_micro_batch_size_per_gpu": 4}
+    result = _run(setting(tmp_path / "s", base=base, space=_overlap_only()), 20)
+    printed = _printed(result, capsys)
+    assert "keep yours: nothing beats base beyond the spread" in printed
+    assert "inf" not in printed
+    assert "nan" not in printed
+
+
+def test_the_way_to_checkpoint_activations_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = setting(tmp_path / "s", noise=0.001)
+    here.evaluator.override = lambda request: (
+        None
+        if request.model_settings["activation_checkpointing"]
+        else here.evaluator.failed(Status.OVER_CEILING, "as if", phase=Phase.FIRST_STEP)
+    )
+    result = _run(here, 14)
+    assert result.record is not None
+    assert result.record["model_settings"]["activation_checkpointing"]
+    printed = _printed(result, capsys)
+    assert "model.gradient_checkpointing_enable(), or --gradient_checkpointing" in printed
+
+
+def test_where_nothing_fits_the_choices_and_every_reason_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = _run(setting(tmp_path / "s", ceiling_bytes=MIB), 3)
+    printed = _printed(result, capsys)
+    assert "nothing fits: no trial ran to its end under the ceiling" in printed
+    assert printed.count("over_ceiling: asked for") == 3
+
+
+def test_where_the_baseline_failed_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS))
+    here.evaluator.override = lambda request: (
+        here.evaluator.failed(Status.CRASHED, "as [if]") if "-baseline-1" in request.label else None
+    )
+    printed = _printed(_run(here, 20), capsys)
+    assert "there is nothing to compare with: crashed: as [if]" in " ".join(printed.split())
+    assert "ratio" not in printed
+
+
+def test_the_json_has_the_same_counts(tmp_path: Path) -> None:
+    result = _run(setting(tmp_path / "s"), 9)
+    as_json = result_json(result.study, result.folder, result.record)
+    assert as_json["num_trials"] == sum(as_json["by_status"].values()) == 9
+    assert as_json["record"] == result.record
