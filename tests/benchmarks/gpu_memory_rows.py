@@ -228,7 +228,7 @@ def play_rank() -> None:
     row["peak_reserved_gib"] = torch.cuda.max_memory_reserved() / GIB
     row["alloc_retries"] = torch.cuda.memory_stats()["num_alloc_retries"]
     row["host_rss_gib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB
-    print(json.dumps(row))
+    print(json.dumps(row))  # noqa: T201
 
 
 def rows() -> Iterator[dict[str, Any]]:
