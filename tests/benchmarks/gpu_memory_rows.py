@@ -286,8 +286,9 @@ def main() -> None:
             writer.writerow(row)
             lines.flush()
             zero = json.loads(row["ds_config"])["zero_optimization"]
-            print(row["status"], json.loads(row["model"])["model_type"], zero, row["cap"],
-                  "peak error", row["error_peak_allocated_gib"], flush=True)  # fmt: skip
+            kind = json.loads(row["model"])["model_type"]
+            error = row["error_peak_allocated_gib"]
+            print(f"{row['status']} {kind} {zero} cap {row['cap']}: peak error {error}")  # noqa: T201
 
 
 if __name__ == "__main__":
