@@ -97,7 +97,6 @@ class _Step:
         self.layer_of = self._layers()
         self.num_layers = 1 + max(self.layer_of.values(), default=0)
         self.part = Part.FORWARD
-        self.forward_depth = 0
         self.open: set[int] = set()
         self.logits_bytes = training.element_bytes * training.tokens * training.model.vocab_size
         self.tracer = StorageTracer(self.recorder, item_of=self._item_of, before=self._before)
@@ -142,7 +141,7 @@ class _Step:
     def _hook(self) -> None:
         head = self.model.get_output_embeddings()  # type: ignore[operator]
         for module in self.model.modules():
-            if any(True for _ in module.parameters(recurse=False)):
+            if module is self.model or any(True for _ in module.parameters(recurse=False)):
                 module.register_forward_pre_hook(self._before_module)
                 module.register_forward_hook(self._after_module)
         if head is not None:
@@ -154,14 +153,12 @@ class _Step:
 
     # ------------------------------------------------------------------ what happens
     def _before_module(self, module: nn.Module, _: Any) -> None:
-        self.forward_depth += 1
         own = self._own(module)
         if own and own[0] in self.layer_of and not self.tracer.in_backward:
             self._enter(Part.FORWARD, self._place(own[0]))
         self.recorder.fetch(*own)
 
     def _after_module(self, module: nn.Module, _: Any, __: Any) -> None:
-        self.forward_depth -= 1
         self.recorder.release(*self._own(module))
 
     def _own(self, module: nn.Module) -> tuple[int, ...]:
@@ -169,7 +166,7 @@ class _Step:
 
     def _before(self, storages: set[int]) -> None:
         """In backward, a module starts when its first parameter is read."""
-        if not self.tracer.in_backward or self.forward_depth:
+        if not self._in_backward():
             return
         for parameter in sorted(self.index[s] for s in storages if s in self.index):
             self._start_backward(parameter)
@@ -213,4 +210,8 @@ class _Step:
     def _item_of(self, num_bytes: int) -> Item:
         if self.part is Part.LOSS and _LARGE_SHARE * num_bytes >= self.logits_bytes:
             return Item.LOGITS
-        return Item.ACTIVATION_GRADIENTS if self.tracer.in_backward else Item.ACTIVATIONS
+        return Item.ACTIVATION_GRADIENTS if self._in_backward() else Item.ACTIVATIONS
+
+    def _in_backward(self) -> bool:
+        """Whether gradients are computed; a checkpointed layer that runs again computes none."""
+        return self.tracer.in_backward and not torch.is_grad_enabled()

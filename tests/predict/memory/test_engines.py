@@ -11,7 +11,7 @@ from autotune.model_shape import PRESETS
 from autotune.predict.memory.items import Part
 from autotune.predict.memory.replay import Replayed
 from autotune.predict.training import ModelSettings
-from tests.predict.jobs import job, replayed, small_llama
+from tests.predict.jobs import HOPPER_WORKSPACE_BYTES, job, replayed, small_llama
 
 P = PRESETS["1.3b"].num_parameters
 N = 8
@@ -126,6 +126,12 @@ def test_quantised_gathers_need_a_byte_an_element_more_in_transit() -> None:
         replayed(job({"stage": 3, "zero_quantized_weights": flag})) for flag in (False, True)
     )
     assert quantised.peak_reserved_bytes >= plain.peak_reserved_bytes
+
+
+def test_each_thread_that_multiplies_keeps_a_cublas_workspace() -> None:
+    peaks = replayed(job({"stage": 2})).peaks
+    assert peaks[Part.FORWARD].items["workspace"] == 2 * HOPPER_WORKSPACE_BYTES
+    assert peaks[Part.STEP].items["workspace"] == 2 * HOPPER_WORKSPACE_BYTES
 
 
 def test_one_rank_gathers_nothing() -> None:
