@@ -212,3 +212,23 @@ def test_help_explains_the_exit_codes() -> None:
     done = run("--help")
     assert done.exit_code == 0
     assert "Exit code 0" in " ".join(done.stdout.split())
+
+
+def test_a_model_that_nobody_wrote_down_is_planned_from_its_code(
+    tmp_path: Path, config: Path
+) -> None:
+    shape = {
+        "model_type": "qwen3",
+        "hidden_size": 256,
+        "intermediate_size": 704,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "vocab_size": 4_000,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(shape))
+    result = plan_config(request(model=str(tmp_path), ds_config=config, seq_len=256))
+    assert result.bill.method == "traced"
+    assert "model family qwen3" in result.bill.unmeasured
+    assert result.fits

@@ -80,7 +80,7 @@ class StorageTracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.before({handle(tensor) for tensor in inputs})
         if name in _MATRIX_PRODUCTS:
             self.recorder.workspace(int(self.in_backward))
-        scratch = ()
+        scratch = self._attention_scratch(args) if name == _FUSED_ATTENTION_BACKWARD else ()
         result = func(*args, **(kwargs or {}))
         for tensor in _tensors(result):
             self._follow(tensor)
