@@ -7,7 +7,7 @@ itself, what its driver says counts. Speeds are the vendors' dense peaks.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -218,6 +218,22 @@ def find_device(name: str, *, extra: tuple[Device, ...] = (), where: str = "--gp
         f"{where} {name}: unknown device; known: {', '.join(d.name for d in devices)}; "
         "add one with --devices FILE"
     )
+
+
+def known_device(driver_name: str, *, memory_bytes: int) -> Device:
+    """Return what the catalogue says of a device that is really there, with its real memory.
+
+    One that the catalogue does not know counts as the newest kind it knows.
+
+    Args:
+        driver_name: what NVML calls it; `cpu` for CPU ranks.
+        memory_bytes: as its driver reports it.
+    """
+    try:
+        device = find_device(driver_name)
+    except HardwareError:
+        device = find_device("h100-80gb")
+    return replace(device, memory_bytes=memory_bytes)
 
 
 def load_devices(path: Path) -> tuple[Device, ...]:

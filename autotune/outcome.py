@@ -31,8 +31,13 @@ class Status(StrEnum):
 
     @property
     def does_not_fit(self) -> bool:
-        """Whether the trial needs more memory than there is."""
-        return self in (Status.OVER_CEILING, Status.OOM_DEVICE, Status.OOM_HOST)
+        """Whether the trial needs, or is predicted to need, more memory than there is."""
+        return self in (
+            Status.REJECTED,
+            Status.OVER_CEILING,
+            Status.OOM_DEVICE,
+            Status.OOM_HOST,
+        )
 
 
 class Phase(StrEnum):

@@ -9,6 +9,7 @@ from autotune.outcome import Outcome
 from autotune.search.candidate import TrialRecord
 from autotune.search.confirm import Confirmation, best_of
 from autotune.search.sampler import StoredStudy
+from autotune.search.screen import Rejection, ScreenReport, read_rejections
 from autotune.space import SearchSpace
 from autotune.step_times import Interval, mean_interval
 from autotune.workload import Workload
@@ -63,6 +64,10 @@ class StudyView:
     records: tuple[TrialRecord, ...]
     confirmations: tuple[Confirmation, ...]
     """In order; the last one that can be exported decides, the winners before it failed."""
+    rejections: tuple[Rejection, ...] = ()
+    """Candidates that were predicted not to fit, and not launched."""
+    screen: ScreenReport | None = None
+    """How the memory model did; None until a search has ended."""
 
     @classmethod
     def of(cls, stored: StoredStudy) -> Self:
@@ -75,6 +80,8 @@ class StudyView:
             confirmations=tuple(
                 Confirmation.from_json(c) for c in attributes.get("confirmations", [])
             ),
+            rejections=tuple(read_rejections(attributes)),
+            screen=ScreenReport.from_json(attributes["screen"]) if "screen" in attributes else None,
         )
 
     @property

@@ -6,10 +6,13 @@ import json
 import os
 import re
 import secrets
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +27,7 @@ from autotune.errors import ConfigError, HardwareError, WorkloadError
 from autotune.evaluate import Evaluator
 from autotune.evaluate.measured import MeasuredEvaluator
 from autotune.export import write_study_files
+from autotune.hardware import known_device
 from autotune.model_shape import ModelShape, load_model_shape
 from autotune.pool import machine
 from autotune.pool.pool import Pool, PoolRequest
@@ -32,6 +36,7 @@ from autotune.search.confirm import best_of, confirm, is_complete, tokens_per_s
 from autotune.search.loop import Search
 from autotune.search.progress import Progress
 from autotune.search.sampler import StoredStudy
+from autotune.search.screen import Screen, read_rejections
 from autotune.space import load_space
 from autotune.study import StudySetup, StudyView
 from autotune.study_folder import (
@@ -132,7 +137,7 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
         model_type=shape.model_type,
         ray_address=request.ray_address,
     )
-    with Pool(pool_request) as pool:
+    with Pool(pool_request) as pool, _interrupted_by_sigterm():
         ceiling_bytes = parse_ceiling(request.memory_ceiling, device_bytes=pool.device_bytes)
         setup = replace(
             setup,
@@ -147,7 +152,30 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
             seed=opened.setup.seed,
             study_folder=folder,
         )
-        return run_study(opened, evaluator, folder, request=request, progress=progress)
+        screen = Screen(
+            workload=workload,
+            device=known_device(pool.device_model, memory_bytes=pool.device_bytes),
+            ceiling_bytes=ceiling_bytes,
+        )
+        return run_study(
+            opened, evaluator, folder, request=request, progress=progress, screen=screen
+        )
+
+
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM, which schedulers send before they kill, end a search as Ctrl-C does.
+
+    Within the pool, since Ray takes the signal when it starts.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def run_study(
@@ -157,15 +185,24 @@ def run_study(
     *,
     request: TuneRequest,
     progress: Progress,
+    screen: Screen | None = None,
 ) -> TuneResult:
     """Search, confirm and export with any evaluator.
+
+    Args:
+        opened: the study.
+        evaluator: evaluates its trials.
+        folder: the study's.
+        request: budget and rounds.
+        progress: told of what happens.
+        screen: rejects before launch what does not fit; None launches everything.
 
     Raises:
         DispatchError: the pool failed; what had finished is stored and its files are written.
         KeyboardInterrupt: likewise.
     """
     try:
-        _search(opened, evaluator, request=request, progress=progress)
+        _search(opened, evaluator, request=request, progress=progress, screen=screen)
         _confirm(opened.stored, evaluator, num_rounds=request.confirm_rounds, progress=progress)
     finally:
         # Whatever ended the search, its files tell what there is.
@@ -174,9 +211,16 @@ def run_study(
 
 
 def _search(
-    opened: OpenedStudy, evaluator: Evaluator, *, request: TuneRequest, progress: Progress
+    opened: OpenedStudy,
+    evaluator: Evaluator,
+    *,
+    request: TuneRequest,
+    progress: Progress,
+    screen: Screen | None,
 ) -> None:
     setup = opened.setup
+    if screen is not None:
+        screen.rejections += read_rejections(opened.stored.attributes)
     Search(
         study=opened.stored,
         evaluator=evaluator,
@@ -187,7 +231,10 @@ def _search(
         seed=setup.seed,
         budget=Budget(max_trials=request.trials, max_s=request.time_budget_s),
         progress=progress,
+        screen=screen,
     ).run()
+    if screen is not None:
+        opened.stored.set_attribute("screen", screen.report().to_json())
 
 
 def _confirm(

@@ -8,6 +8,7 @@ import typer
 from autotune import __version__
 from autotune.cli.dashboard import dashboard
 from autotune.cli.export import export
+from autotune.cli.plan import plan
 from autotune.cli.run import run
 from autotune.errors import AutotuneError
 
@@ -23,6 +24,7 @@ app = typer.Typer(
     "is wrong; 3 the pool failed; 130 interrupted.",
 )
 app.command()(run)
+app.command()(plan)
 app.command()(export)
 app.command()(dashboard)
 

@@ -40,6 +40,7 @@ def build_record(study: StudyView) -> dict[str, Any]:
             "relative_difference": confirmation.loss_difference,
             "tolerance": LOSS_TOLERANCE,
         },
+        "predictions": {"memory": study.screen.to_json() if study.screen else None},
         "workload": study.setup.workload.to_json(),
         "environment": dict(study.setup.environment),
         "study": {

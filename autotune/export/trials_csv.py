@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from autotune.outcome import Outcome
+from autotune.outcome import Outcome, Status
 from autotune.search.candidate import TrialRecord
 from autotune.search.confirm import run_label
+from autotune.search.screen import Rejection
 from autotune.study import StudyView
 
 if TYPE_CHECKING:
@@ -37,12 +38,15 @@ COLUMNS = (
 def trials_table(study: StudyView) -> "pd.DataFrame":
     """Return one row per trial and rank; a trial without a measurement has one row.
 
+    Proposals that were rejected before launch follow, with what they were predicted to need.
+
     `inner_s`, `boundary_s` (seconds) and `losses` hold a number per optimizer step, separated by
     blanks; the first step is in `losses` only. Searched keys follow under their dotted names.
     """
     import pandas as pd
 
     rows = [row for label, record, outcome in _runs(study) for row in _rows(label, record, outcome)]
+    rows += [_rejected_row(index, rejection) for index, rejection in enumerate(study.rejections)]
     keys = [parameter.key for parameter in study.setup.space.parameters]
     return pd.DataFrame(rows, columns=[*COLUMNS, *keys])
 
@@ -97,6 +101,18 @@ def _rows(label: str, record: TrialRecord, outcome: Outcome) -> Iterator[dict[st
             "peak_bytes": rank.peak_bytes,
             "host_bytes": rank.host_bytes,
         }
+
+
+def _rejected_row(index: int, rejection: Rejection) -> dict[str, Any]:
+    return {
+        "label": f"rejected-{index:04d}",
+        "source": rejection.candidate.source,
+        "evaluator": "modelled",
+        "status": Status.REJECTED.value,
+        "needed_bytes": rejection.needed_bytes,
+        "reason": rejection.reason,
+        **rejection.candidate.values,
+    }
 
 
 def _numbers(values: Sequence[float]) -> str:

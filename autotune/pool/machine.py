@@ -53,20 +53,22 @@ def cuda_device_names() -> tuple[str, ...]:
         return tuple(str(pynvml.nvmlDeviceGetName(handle)) for handle in handles)
 
 
-def cuda_memory_bytes(visible_device: str) -> int:
-    """Return the memory of one CUDA device as its driver reports it; 0 if there is none.
+def cuda_device(visible_device: str) -> tuple[str, int]:
+    """Return name and memory in bytes of one CUDA device, as its driver reports them.
 
     Args:
-        visible_device: one entry of CUDA_VISIBLE_DEVICES: an index or a UUID.
+        visible_device: one entry of CUDA_VISIBLE_DEVICES, an index or a UUID; empty for none,
+            which is called "cpu" and has 0 bytes.
     """
     with _nvml() as pynvml:
         if pynvml is None or not visible_device:
-            return 0
+            return "cpu", 0
         if visible_device.isdigit():
             handle = pynvml.nvmlDeviceGetHandleByIndex(int(visible_device))
         else:
             handle = pynvml.nvmlDeviceGetHandleByUUID(visible_device)
-        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        return str(pynvml.nvmlDeviceGetName(handle)), int(memory.total)
 
 
 @contextmanager

@@ -98,10 +98,27 @@ class Pool:
 
     @property
     def device_names(self) -> tuple[str, ...]:
-        """Host and device of every slot."""
+        """Host, device and its model of every slot."""
         return tuple(
-            f"{facts['host']} {facts['device']}" for group in self.groups for facts in group.facts
+            f"{facts['host']} {facts['device']} {facts['device_name']}"
+            for group in self.groups
+            for facts in group.facts
         )
+
+    @property
+    def device_model(self) -> str:
+        """What the driver calls the pool's devices; `cpu` for CPU slots.
+
+        Raises:
+            HardwareError: they are not all of one model, so trials could not be compared.
+        """
+        models = {str(facts["device_name"]) for group in self.groups for facts in group.facts}
+        if len(models) > 1:
+            raise HardwareError(
+                f"the pool has devices of several models: {', '.join(sorted(models))}; a study "
+                "compares trials, so give it devices of one"
+            )
+        return models.pop()
 
     @property
     def threads_per_slot(self) -> int:

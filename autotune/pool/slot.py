@@ -19,7 +19,7 @@ from typing import Any
 
 from autotune.errors import DispatchError
 from autotune.outcome import Phase
-from autotune.pool.machine import cuda_memory_bytes, host_memory_bytes, num_cpus, num_oom_kills
+from autotune.pool.machine import cuda_device, host_memory_bytes, num_cpus, num_oom_kills
 from autotune.trial import wire
 from autotune.trial.ending import kill_group
 from autotune.trial.failure_kind import FailureKind
@@ -57,13 +57,15 @@ class Slot:
 
     def describe(self) -> dict[str, Any]:
         """Return what the driver needs to know of this device."""
+        device_name, device_bytes = cuda_device(self._visible_devices)
         return {
             "host": platform.node(),
             "device": self._device,
             "visible_devices": self._visible_devices,
             "host_memory_bytes": host_memory_bytes(),
             "num_cpus": num_cpus(),
-            "device_bytes": cuda_memory_bytes(self._visible_devices),
+            "device_name": device_name,
+            "device_bytes": device_bytes,
             "pid": os.getpid(),
         }
 

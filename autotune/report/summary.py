@@ -36,6 +36,7 @@ def summarize(study: StudyView, folder: Path, record: Mapping[str, Any] | None) 
     )
     counts = ", ".join(f"{count} {status}" for status, count in sorted(study.counts.items()))
     console.print(f"{len(study.records)} trials: {counts}")
+    _print_screening(console, study)
     confirmation = study.confirmation
     if record is None or confirmation is None:
         _print_nothing_fits(console, study)
@@ -53,6 +54,7 @@ def result_json(study: StudyView, folder: Path, record: Mapping[str, Any] | None
         "folder": str(folder),
         "num_trials": len(study.records),
         "by_status": dict(study.counts),
+        "num_rejected": len(study.rejections),
         "record": record,
     }
 
@@ -114,6 +116,26 @@ def _range(interval: Interval) -> str:
     if interval.high == float("inf"):
         return "one run: unknown"
     return f"{interval.low:,.0f} to {interval.high:,.0f}"
+
+
+def _print_screening(console: Console, study: StudyView) -> None:
+    """Say what the memory model did before the launches, and how right it was."""
+    screen = study.screen
+    if screen is None:
+        return
+    line = f"{screen.num_rejected} proposals rejected before launch, predicted not to fit"
+    if screen.num_rejected:
+        line += f" ({screen.num_taken_back} of them the model would take back now)"
+    console.print(line)
+    if screen.mean_error is not None and screen.worst_error is not None:
+        console.print(
+            f"memory model on {screen.num_compared} trials of this study: mean error "
+            f"{screen.mean_error:.2%}, worst {screen.worst_error:+.2%}"
+        )
+    elif study.setup.device_kind == "cpu":
+        console.print("memory model: a lower bound on CPU ranks, so its error is not told")
+    if screen.num_surprises:
+        console.print(f"{screen.num_surprises} trials ran out that were predicted to fit")
 
 
 def _print_verdict(console: Console, study: StudyView, confirmation: Confirmation) -> None:

@@ -1,7 +1,5 @@
 """The search: ask, evaluate, tell, until the budget is spent."""
 
-import itertools
-from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -11,16 +9,15 @@ from typing import Any
 from autotune.errors import ConfigError
 from autotune.evaluate import Evaluator, TrialRequest
 from autotune.outcome import Outcome, Status
-from autotune.search.baselines import Baseline, first_trials
 from autotune.search.budget import Budget
-from autotune.search.candidate import Candidate, TrialRecord, candidate_of_proposal
+from autotune.search.candidate import Candidate, TrialRecord
 from autotune.search.progress import Progress
+from autotune.search.proposer import Proposer
 from autotune.search.sampler import StoredStudy
+from autotune.search.screen import Screen
 from autotune.space import SearchSpace
 from autotune.workload import Workload
 
-_MAX_ATTEMPTS = 200
-"""Points drawn in vain, one after the other, before the space counts as exhausted."""
 _GUESSED_TRIAL_S = 30.0
 """Until one has ended."""
 
@@ -39,15 +36,21 @@ class Search:
     seed: int
     budget: Budget
     progress: Progress
-    _queue: deque[Candidate] = field(default_factory=deque)
-    """To be tried before the sampler is asked."""
-    _baselines: tuple[Baseline, ...] = ()
-    _attempts: dict[str, Outcome] = field(default_factory=dict)
-    """What became of each attempt of a baseline, by identity."""
-    _known: set[str] = field(default_factory=set)
-    """Identities of all candidates that run or ran."""
+    screen: Screen | None = None
+    """Rejects before launch what does not fit; None launches everything."""
+    _proposer: Proposer = field(init=False)
     _durations_s: list[float] = field(default_factory=list)
     _best_tokens_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        self._proposer = Proposer(
+            study=self.study,
+            space=self.space,
+            workload=self.workload,
+            base=self.base,
+            seed=self.seed,
+            screen=self.screen,
+        )
 
     def run(self) -> None:
         """Search until the budget is spent or the space is exhausted.
@@ -59,7 +62,6 @@ class Search:
             DispatchError: the pool failed; what had finished is stored.
             KeyboardInterrupt: after the running trials were ended and stored as interrupted.
         """
-        self._baselines = first_trials(self.base, space=self.space, workload=self.workload)
         self._take_up(self.study.records())
         running: dict[Future[Outcome], tuple[int, Candidate]] = {}
         with ThreadPoolExecutor(self.evaluator.capacity) as executor:
@@ -87,18 +89,13 @@ class Search:
             self.study.interrupt(number)
 
     def _take_up(self, records: tuple[TrialRecord, ...]) -> None:
-        """Go on where an earlier run stopped; interrupted trials are asked again first."""
-        world_size = self.workload.world_size
+        """Go on where an earlier run stopped."""
         for record in records:
             if record.outcome is None:
                 self.study.interrupt(record.number)
-        lost = [r.candidate for r in records if r.outcome is None or r.interrupted]
-        finished = [r for r in records if r.outcome is not None and not r.interrupted]
-        for record in finished:
-            assert record.outcome is not None
-            self._known.add(record.candidate.identity(world_size))
-            self._note(record.candidate, record.outcome)
-        self._queue.extend(lost)
+            elif not record.interrupted:
+                self._note(record.outcome)
+        self._proposer.take_up(records)
 
     def _fill(
         self,
@@ -115,7 +112,7 @@ class Search:
             )
             if not self.budget.allows(num_launched):
                 break
-            candidate = self._next_candidate()
+            candidate = self._proposer.next()
             if candidate is None:
                 break
             number = self.study.begin(candidate, self.space)
@@ -125,30 +122,6 @@ class Search:
             running[future] = number, candidate
             self.progress.launched(_label(number), candidate)
         return bool(running)
-
-    def _next_candidate(self) -> Candidate | None:
-        """Return what to try next: not yet known, and in the queue before the sampler."""
-        world_size = self.workload.world_size
-        while self._queue:
-            candidate = self._queue.popleft()
-            if candidate.identity(world_size) not in self._known:
-                self._known.add(candidate.identity(world_size))
-                return candidate
-        for baseline in self._baselines:
-            attempt = baseline.next_attempt(self._attempts, world_size)
-            if attempt is not None and attempt.identity(world_size) not in self._known:
-                self._known.add(attempt.identity(world_size))
-                return attempt
-        points = self.study.suggestions(self.space, seed=self.seed)
-        for values in itertools.islice(points, _MAX_ATTEMPTS):
-            candidate = candidate_of_proposal(
-                self.space.canonical(values), self.space, base=self.base, workload=self.workload
-            )
-            identity = candidate.identity(world_size)
-            if identity not in self._known:
-                self._known.add(identity)
-                return candidate
-        return None
 
     def _request(self, number: int, candidate: Candidate) -> TrialRequest:
         return TrialRequest(
@@ -164,7 +137,8 @@ class Search:
         outcome = future.result()
         self.study.tell(number, outcome, ceiling_bytes=self.ceiling_bytes)
         self.progress.finished(_label(number), candidate, outcome)
-        self._note(candidate, outcome)
+        self._note(outcome)
+        self._proposer.note(candidate, outcome)
         if candidate.source == "base" and outcome.status is Status.INVALID:
             assert outcome.failure is not None
             raise ConfigError(
@@ -172,10 +146,8 @@ class Search:
                 "config, or leave --base out"
             )
 
-    def _note(self, candidate: Candidate, outcome: Outcome) -> None:
+    def _note(self, outcome: Outcome) -> None:
         self._durations_s.append(outcome.duration_s)
-        if candidate.is_baseline:
-            self._attempts[candidate.identity(self.workload.world_size)] = outcome
         if outcome.status is Status.COMPLETE:
             tokens_per_s = outcome.measured.tokens_per_s.mean
             self._best_tokens_per_s = max(self._best_tokens_per_s or 0.0, tokens_per_s)

@@ -32,15 +32,15 @@ def main(folder: Path, num_steps: int) -> None:
     told = record["tokens_per_s"]
     peak = max(rank["peak_bytes"] for rank in ranks)
     told_peak = record["memory"]["peak_bytes"]
-    print(f"{'':12}{'record':>14}{'plain script':>14}{'difference':>12}")  # noqa: T201
+    print(f"{'':12}{'record':>14}{'plain script':>14}{'difference':>12}")
     for name, theirs, ours in (
         ("tokens/s", told["value"], tokens_per_s),
         ("peak MiB", told_peak / 2**20, peak / 2**20),
     ):
-        print(f"{name:12}{theirs:14,.1f}{ours:14,.1f}{ours / theirs - 1:+12.1%}")  # noqa: T201
+        print(f"{name:12}{theirs:14,.1f}{ours:14,.1f}{ours / theirs - 1:+12.1%}")
     high = told["high"] or float("inf")
     within = "within" if told["low"] <= tokens_per_s <= high else "outside"
-    print(f"{within} the record's interval, {told['low']:,.0f} to {high:,.0f}")  # noqa: T201
+    print(f"{within} the record's interval, {told['low']:,.0f} to {high:,.0f}")
 
 
 if __name__ == "__main__":

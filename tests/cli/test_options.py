@@ -14,6 +14,11 @@ COMMANDS = {
         --precision --ray-address --resume --seed --seq-len --space --storage --study --time-budget
         --trials
     """,
+    "plan": """
+        ds_config --activation-checkpointing --attn-implementation --devices --global-batch-size
+        --gpu-type --gpus --host-memory --json --memory-ceiling --model --nodes --seq-len --space
+        --trainable-params
+    """,
     "export": "study --folder --json --storage",
     "dashboard": "study --host --port --storage",
 }

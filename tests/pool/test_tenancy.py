@@ -1,9 +1,6 @@
 import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-
-import pytest
 
 from autotune.pool.tenancy import Tenancy, Tenant
 
@@ -11,20 +8,18 @@ ONE_NODE = [frozenset({"a"}), frozenset({"a"})]
 TWO_NODES = [frozenset({"a"}), frozenset({"b"})]
 _WAIT_S = 0.15
 
-Acquire = Callable[..., "Future[Tenant]"]
 
+def in_thread(tenancy: Tenancy, number: int, *, alone: bool = False) -> "Future[Tenant]":
+    """Acquire in a thread of its own, after all that were called before."""
+    future: Future[Tenant] = Future()
 
-@pytest.fixture
-def in_thread() -> Iterator[Acquire]:
-    """Return a function that acquires in a thread of its own, in the order it is called."""
-    with ThreadPoolExecutor(16) as threads:
+    def acquire() -> None:
+        future.set_result(tenancy.acquire(number, alone=alone))
 
-        def acquire(tenancy: Tenancy, number: int, *, alone: bool = False) -> "Future[Tenant]":
-            future = threads.submit(tenancy.acquire, number, alone=alone)
-            time.sleep(0.02)
-            return future
-
-        yield acquire
+    # A daemon: a test that fails must not wait for a group that nobody gives back.
+    threading.Thread(target=acquire, daemon=True).start()
+    time.sleep(0.02)
+    return future
 
 
 def _waits(future: "Future[Tenant]") -> bool:
@@ -37,7 +32,7 @@ def test_trials_get_groups_of_their_own() -> None:
     assert {tenancy.acquire(n, alone=False).group for n in (1, 2)} == {0, 1}
 
 
-def test_a_trial_waits_for_a_group_to_be_given_back(in_thread: Acquire) -> None:
+def test_a_trial_waits_for_a_group_to_be_given_back() -> None:
     tenancy = Tenancy([frozenset({"a"})])
     first = tenancy.acquire(1, alone=False)
     second = in_thread(tenancy, 2)
@@ -69,7 +64,7 @@ def test_a_spread_group_neighbours_both_its_nodes() -> None:
     assert [tenant.neighbours for tenant in tenants] == [{3}, {3}, {1, 2}]
 
 
-def test_a_trial_that_must_be_alone_waits_for_its_neighbours(in_thread: Acquire) -> None:
+def test_a_trial_that_must_be_alone_waits_for_its_neighbours() -> None:
     tenancy = Tenancy(ONE_NODE)
     first = tenancy.acquire(1, alone=False)
     alone = in_thread(tenancy, 2, alone=True)
@@ -78,7 +73,7 @@ def test_a_trial_that_must_be_alone_waits_for_its_neighbours(in_thread: Acquire)
     assert not alone.result(timeout=1).neighbours
 
 
-def test_no_trial_comes_beside_one_that_must_be_alone(in_thread: Acquire) -> None:
+def test_no_trial_comes_beside_one_that_must_be_alone() -> None:
     tenancy = Tenancy(ONE_NODE)
     alone = tenancy.acquire(1, alone=True)
     next_one = in_thread(tenancy, 2)
@@ -88,7 +83,7 @@ def test_no_trial_comes_beside_one_that_must_be_alone(in_thread: Acquire) -> Non
     assert not alone.neighbours
 
 
-def test_groups_are_handed_out_first_come_first_served(in_thread: Acquire) -> None:
+def test_groups_are_handed_out_first_come_first_served() -> None:
     tenancy = Tenancy([frozenset({"a"})])
     tenant = tenancy.acquire(0, alone=False)
     waiting = [in_thread(tenancy, n) for n in range(1, 6)]
@@ -98,7 +93,7 @@ def test_groups_are_handed_out_first_come_first_served(in_thread: Acquire) -> No
         tenant = future.result(timeout=1)
 
 
-def test_a_trial_that_must_be_alone_is_not_overtaken_for_ever(in_thread: Acquire) -> None:
+def test_a_trial_that_must_be_alone_is_not_overtaken_for_ever() -> None:
     tenancy = Tenancy(ONE_NODE)
     first, second = tenancy.acquire(1, alone=False), tenancy.acquire(2, alone=False)
     alone = in_thread(tenancy, 3, alone=True)

@@ -10,7 +10,7 @@ from autotune.outcome import Outcome, Status
 from autotune.search.budget import Budget
 from autotune.search.candidate import Candidate, TrialRecord
 from autotune.search.loop import Search
-from autotune.search.progress import Silent
+from autotune.search.progress import Progress, Silent
 from autotune.search.sampler import StoredStudy
 from autotune.space import SearchSpace, load_space
 from autotune.space.reading import read_parameters
@@ -81,7 +81,9 @@ class Setting:
     def open(self, *, resume: bool = False) -> OpenedStudy:
         return open_study(self.folder, self.url, self.setup(), resume=resume)
 
-    def search(self, *, trials: int, study: StoredStudy | None = None) -> StoredStudy:
+    def search(
+        self, *, trials: int, study: StoredStudy | None = None, progress: Progress | None = None
+    ) -> StoredStudy:
         """Search, in a new study unless one is given."""
         stored = study or self.open().stored
         Search(
@@ -93,7 +95,7 @@ class Setting:
             ceiling_bytes=self.ceiling_bytes,
             seed=self.seed,
             budget=Budget(max_trials=trials),
-            progress=Silent(),
+            progress=progress or Silent(),
         ).run()
         return stored
 

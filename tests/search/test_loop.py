@@ -1,4 +1,5 @@
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,8 +9,9 @@ from autotune.errors import ConfigError, DispatchError
 from autotune.evaluate import TrialRequest
 from autotune.outcome import Outcome, Status
 from autotune.search.candidate import Candidate
+from autotune.search.progress import Silent
 from autotune.search.sampler import StoredStudy
-from tests.evaluate.fake import MIB, FakeEvaluator
+from tests.evaluate.fake import MIB, FakeEvaluator, wait_until
 from tests.search.setting import (
     Setting,
     candidates,
@@ -62,7 +64,6 @@ def test_trials_that_fail_count_too(tmp_path: Path) -> None:
 def test_a_spent_time_budget_launches_nothing_more(tmp_path: Path) -> None:
     from autotune.search.budget import Budget
     from autotune.search.loop import Search
-    from autotune.search.progress import Silent
 
     here = setting(tmp_path / "s", delay_s=0.05)
     study = here.open().stored
@@ -209,23 +210,22 @@ def test_a_driver_killed_twice_loses_and_repeats_nothing(
 
 
 def test_what_had_finished_beside_a_failure_is_kept(tmp_path: Path) -> None:
-    """Two trials end at the same moment, one of them with a dead slot."""
-    both = threading.Barrier(2, timeout=10)
-    here = setting(tmp_path / "s", capacity=2)
+    """Six trials end before the driver looks, one of them with a dead slot."""
+    here = setting(tmp_path / "s", capacity=6)
+    here.evaluator.override = _raise_once(DispatchError("a slot is gone"), at=1)
 
-    def override(request: TrialRequest) -> None:
-        both.wait()
-        if request.number == 0:
-            raise DispatchError("a slot is gone")
+    class Slow(Silent):
+        def launched(self, label: str, candidate: Candidate) -> None:
+            if label == "trial-0005":
+                wait_until(lambda: len(here.evaluator.requests) == 6)
+                wait_until(lambda: here.evaluator._num_running == 0)
+                time.sleep(0.2)  # until the executor has noted it
 
-    here.evaluator.override = override
     study = here.open().stored
     with pytest.raises(DispatchError, match="a slot is gone"):
-        here.search(trials=2, study=study)
-    first, second = study.records()
-    assert first.interrupted
-    assert first.outcome is not None
-    assert second.outcome is not None
+        here.search(trials=6, study=study, progress=Slow())
+    assert [record.interrupted for record in study.records()] == [True] + [False] * 5
+    assert all(record.outcome is not None for record in study.records())
 
 
 def test_a_failed_pool_ends_the_trials_beside_it(tmp_path: Path) -> None:
