@@ -63,8 +63,8 @@ ESTIMATORS: dict[str, Estimator] = {
 def main() -> None:
     """Print the table."""
     completed = [row for row in rows() if row.completed]
-    print("| estimator | rows | mean error | 95th percentile | lowest | highest |")  # noqa: T201
-    print("| --- | --- | --- | --- | --- | --- |")  # noqa: T201
+    print("| estimator | rows | mean error | 95th percentile | lowest | highest |")
+    print("| --- | --- | --- | --- | --- | --- |")
     for name, estimator in ESTIMATORS.items():
         errors = sorted(
             row.error(value, "peak_allocated_gib")
@@ -79,7 +79,7 @@ def main() -> None:
             f"{errors[0]:+.2%}",
             f"{errors[-1]:+.2%}",
         )
-        print(f"| {name} | {' | '.join(cells)} |")  # noqa: T201
+        print(f"| {name} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

@@ -62,12 +62,12 @@ def main() -> None:
     """Print the times."""
     times = replay_seconds()
     mean = sum(seconds for seconds, _ in times) / len(times)
-    print(f"replay: mean {1e3 * mean:.0f} ms, median {1e3 * times[len(times) // 2][0]:.0f} ms")  # noqa: T201
+    print(f"replay: mean {1e3 * mean:.0f} ms, median {1e3 * times[len(times) // 2][0]:.0f} ms")
     for seconds, name in times[-4:]:
-        print(f"  slowest: {1e3 * seconds:.0f} ms, {name}")  # noqa: T201
+        print(f"  slowest: {1e3 * seconds:.0f} ms, {name}")
     for model in ("7b", "70b"):
         seconds, number = plan_seconds(model)
-        print(f"plan of {number:,} proposals of {model}: {seconds:.1f} s")  # noqa: T201
+        print(f"plan of {number:,} proposals of {model}: {seconds:.1f} s")
 
 
 if __name__ == "__main__":
