@@ -20,6 +20,8 @@ from autotune.space import Choices, Parameter, SearchSpace, load_space
 from autotune.workload import Workload
 
 MAX_PROPOSALS = 10_000
+SCREEN_SLACK = 1.15
+"""What the closed form finds too large by more than this is not replayed: it errs by less."""
 _GROUP_KEYS = (
     "zero_optimization.stage",
     "zero_optimization.offload_optimizer.device",
@@ -230,6 +232,7 @@ def _anything_fits(request: PlanRequest, leanest: list[Training], gpus: int) -> 
         for training in leanest
         if workload.sequences_per_rank % training.micro_batch_size == 0
     ]
-    screened = [(screen_memory(training, surroundings), training) for training in moved]
-    screened.sort(key=lambda pair: pair[0].device.needed_bytes)
-    return any(predict_memory(training, surroundings).fits for _, training in screened)
+    limit = SCREEN_SLACK * (surroundings.ceiling_bytes or 0)
+    needs = [(screen_memory(t, surroundings).device.needed_bytes, t) for t in moved]
+    hopeful = sorted((pair for pair in needs if pair[0] <= limit), key=lambda pair: pair[0])
+    return any(predict_memory(training, surroundings).fits for _, training in hopeful)

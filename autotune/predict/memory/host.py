@@ -4,6 +4,7 @@ Pinned tensors take the next power of two (torch's CachingHostAllocator), which 
 was asked. All ranks of a node share its memory: multiply by the local ranks.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 
 from autotune.ceiling import GIB
@@ -44,10 +45,13 @@ def host_memory(
         emulated: no real communicators: one process plays its rank alone.
     """
     base = NCCL_BASE_BYTES if training.world_size > 1 and not emulated else BASE_BYTES
+    zero = training.zero
+    if zero.stage < 3 and not zero.offload_optimizer.enabled:
+        return HostMemory(items={"process": base})
     shards = [-(-parameter.num_elements // training.world_size) for parameter in parameters]
     trainable = [k for k, parameter in enumerate(parameters) if parameter.trainable]
     elements = sum(shards[k] for k in trainable)
-    if not training.zero.offload_optimizer.enabled:
+    if not zero.offload_optimizer.enabled:
         return _without_optimizer_offload(training, base, parameters, shards)
     if training.zero.stage < 3:
         return HostMemory(items={"process": base} | _flat_items(training, parameters, elements))
@@ -74,8 +78,6 @@ def pinned(num_bytes: float, *, pin: bool = True) -> int:
 def _without_optimizer_offload(
     training: Training, base: int, parameters: tuple[Parameter, ...], shards: list[int]
 ) -> HostMemory:
-    if training.zero.stage < 3:
-        return HostMemory(items={"process": base})
     if training.zero.offload_param.enabled:
         items, nvme = _parameter_items(training, parameters, shards)
         return HostMemory(items={"process": base} | items, nvme_bytes=nvme)
@@ -160,10 +162,12 @@ def _parameter_items(
             "weight_buffers": pinned(size * offload.buffer_count * offload.buffer_size),
         }, size * (elements - stay)
     limit = training.zero.param_persistence_threshold
+    # Layers are alike: few sizes, many parameters of each.
+    sizes = Counter(zip((p.num_elements for p in parameters), shards, strict=True))
     cached = sum(
-        pinned(size * shard, pin=offload.pin_memory)
-        for parameter, shard in zip(parameters, shards, strict=True)
-        if parameter.num_elements > limit
+        number * pinned(size * shard, pin=offload.pin_memory)
+        for (whole, shard), number in sizes.items()
+        if whole > limit
     )
     flat = pinned(size * elements, pin=offload.pin_memory)
     return {"weights": flat, "weight_buffers": cached}, 0
