@@ -3,6 +3,8 @@
 from autotune.errors import WorkloadError
 from autotune.model_shape import ModelShape, shape_from_hf_config
 
+ASSUMED = "autotune_assumed"
+"""Marks the config of an assumed shape, so that its bill says so and its margin is wider."""
 _WIDTH_PER_LAYER = 128
 """Hidden size over layers, about the same from 1B to 70B."""
 _VOCAB_SIZE = 32_000
@@ -44,6 +46,7 @@ def assumed_shape(num_parameters: float) -> ModelShape:
             "num_attention_heads": hidden // _STEP,
             "vocab_size": vocab,
             "tie_word_embeddings": False,
+            ASSUMED: True,
         },
         name=f"{num_parameters:.3g} parameters",
         where="--params",

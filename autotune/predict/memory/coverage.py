@@ -4,6 +4,7 @@ Rows: one H200, bf16 with Adam, LLaMA shapes of 160M to 70B, stages 1 to 3, CPU 
 ranks, fused attention, accumulation of 1 and 2 without offload.
 """
 
+from autotune.predict.assumed_shape import ASSUMED
 from autotune.predict.training import Training
 
 MEASURED_MARGIN = 0.03
@@ -27,6 +28,7 @@ def unmeasured(training: Training) -> tuple[str, ...]:
         "an optimizer other than Adam": training.num_moments != 2 or training.foreach_optimizer,
         "stage 0": zero.stage == 0,
         f"model family {shape.model_type}": shape.model_type not in _FAMILIES,
+        "a shape assumed from its number of parameters": bool(shape.hf_config.get(ASSUMED)),
         "tied embeddings": shape.tie_word_embeddings,
         "mixture of experts": bool(
             shape.hf_config.get("num_local_experts") or shape.hf_config.get("num_experts")

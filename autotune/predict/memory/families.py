@@ -1,6 +1,9 @@
 """Which program a model gets: one written by hand for its family, or a trace of its code."""
 
+from functools import lru_cache
+
 from autotune.predict.memory.gpt import GptDecoder
+from autotune.predict.memory.identity import Remembered, by_program
 from autotune.predict.memory.llama import LlamaDecoder
 from autotune.predict.memory.program import Program
 from autotune.predict.training import Training
@@ -15,11 +18,17 @@ def is_traced(training: Training) -> bool:
 
 
 def program(training: Training) -> Program:
-    """Return one micro step of the job's model.
+    """Return one micro step of the job's model; the last few are remembered.
 
     Raises:
         WorkloadError: the family has to be traced, and cannot be.
     """
+    return _program(by_program(training))
+
+
+@lru_cache(maxsize=16)
+def _program(key: Remembered) -> Program:
+    training = key.training
     if is_traced(training):
         from autotune.predict.trace import trace_program
 

@@ -63,9 +63,13 @@ class Gathers:
             self.trace.extend(parameters)
             self.steps_of_trace.extend([self.step] * len(parameters))
             self.modules.append(parameters)
-        self._gather(parameters)
         for parameter in parameters:
-            self._land(parameter)
+            if parameter not in self.whole:
+                self._gather(parameters)
+                break
+        for parameter in parameters:
+            if parameter in self.in_flight:
+                self._land(parameter)
         if self.complete:
             self._pass_by(parameters)
             self._prefetch()
@@ -75,20 +79,19 @@ class Gathers:
         """Drop a module's parameters unless they are needed again soon."""
         if self.off:
             return
-        keep: set[int] = set()
+        candidates = [k for k in parameters if k in self.whole]
         if self.complete:
-            keep = {
+            candidates = [
                 k
-                for k in parameters
-                if k in self.persistent or self.last_use.get(k, -1) > self.step
-            }
-            candidates = set(parameters) - keep
+                for k in candidates
+                if k not in self.persistent and self.last_use.get(k, -1) <= self.step
+            ]
             if candidates:
-                keep |= self._reused_soon(candidates)
-        for parameter in parameters:
-            if parameter in self.whole and parameter not in keep:
-                self._make_secondary(parameter)
-                self._drop(parameter)
+                soon = self._reused_soon(set(candidates))
+                candidates = [k for k in candidates if k not in soon]
+        for parameter in candidates:
+            self._make_secondary(parameter)
+            self._drop(parameter)
 
     def release_all(self) -> None:
         """The optimizer step starts with every parameter partitioned."""
@@ -149,6 +152,8 @@ class Gathers:
     def _pass_by(self, parameters: tuple[int, ...]) -> None:
         """Take this module's uses off the queue, unless a prefetch has done so already."""
         fresh = {k for k in parameters if self.last_use.get(k, -1) < self.step}
+        if not fresh:
+            return
         taken: set[int] = set()
         while len(taken) < len(fresh) and self.position < len(self.trace):
             parameter = self.trace[self.position]
@@ -158,7 +163,7 @@ class Gathers:
 
     def _prefetch(self) -> None:
         zero = self.zero
-        if zero.prefetch_bucket_size <= 0:
+        if zero.prefetch_bucket_size <= 0 or self.position == len(self.trace):
             return
         room = min(zero.max_live_parameters - self.available, zero.prefetch_bucket_size)
         number, wanted = 0, []
@@ -171,7 +176,8 @@ class Gathers:
             if absent and parameter not in wanted:
                 wanted.append(parameter)
                 number += self.engine.elements[parameter]
-        self._gather(wanted)
+        if wanted:
+            self._gather(wanted)
 
     def _reused_soon(self, candidates: set[int]) -> set[int]:
         """Return candidates that come again within `max_reuse_distance` elements."""

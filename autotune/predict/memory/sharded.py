@@ -159,19 +159,20 @@ class ShardedEngine(Engine):
         self.oversized, self.in_bucket, self.in_bucket_elements = [], [], 0
 
     def _offload_shards(self, stream: int) -> None:
-        """Copy each shard to the device again, take its norm, and widen it."""
+        """Copy each shard to the device again, take its norm, and widen it.
+
+        One after the other: the largest of the bucket stands for all.
+        """
         allocator, training = self.allocator, self.training
-        for k in self.in_bucket:
-            shard = self.shards[k]
-            size = training.accumulation_bytes * shard
-            on_device = allocator.allocate(size, Item.REDUCTION_COPY, stream)
-            if self.boundary:
-                norm = FP64 * min(shard, NORM_PIECE_ELEMENTS)
-                self.transient(norm, Item.NORM_SCRATCH, stream)
-                if training.master_bytes != training.accumulation_bytes:
-                    wide = training.master_bytes * shard
-                    self.transient(wide, Item.STEP_GRADIENTS, stream)
-            allocator.free(on_device)
+        shard = max(self.shards[k] for k in self.in_bucket)
+        size = training.accumulation_bytes * shard
+        on_device = allocator.allocate(size, Item.REDUCTION_COPY, stream)
+        if self.boundary:
+            norm = FP64 * min(shard, NORM_PIECE_ELEMENTS)
+            self.transient(norm, Item.NORM_SCRATCH, stream)
+            if training.master_bytes != training.accumulation_bytes:
+                self.transient(training.master_bytes * shard, Item.STEP_GRADIENTS, stream)
+        allocator.free(on_device)
 
     def end_backward(self) -> None:
         """Reduce the last bucket; sums live in the permanent partition."""

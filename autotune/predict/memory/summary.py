@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from autotune.model_shape import ModelShape
 from autotune.predict.memory.families import program
+from autotune.predict.memory.identity import Remembered, by_layout, by_model, by_program
 from autotune.predict.memory.items import Item, Part
 from autotune.predict.memory.program import ALLOCATE, ENTER, FREE, Parameter, Program
 from autotune.predict.training import Training
@@ -72,56 +73,23 @@ class Layout:
     """Trainable elements of one rank after sharding."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
-    """What a program depends on; ZeRO's settings have no part in it."""
-
-    model: str
-    training: Training
-
-    def __hash__(self) -> int:
-        return hash(self.model)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self.model == other.model
-
-
 def summarise(training: Training) -> Summary:
     """Return the numbers of a job's program; equal programs are summarised once."""
-    return _summarise(_Key(_identity(training), training))
+    return _summarise(by_program(training))
 
 
 def weigh(training: Training) -> Weighted:
     """Return the model's parameters; equal models are laid out once."""
-    return _weigh(_Key(_model_identity(training), training))
+    return _weigh(by_model(training))
 
 
 def lay_out(training: Training) -> Layout:
     """Return the parameters over the ranks; equal layouts are worked out once."""
-    ranks = f"{training.world_size}/{training.expert_parallel_size}"
-    return _lay_out(_Key(f"{_model_identity(training)}{ranks}", training))
-
-
-def _model_identity(training: Training) -> str:
-    shape = training.model
-    trained = training.trainable_parameters, training.trained_on_top
-    return f"{shape!r}{sorted(shape.hf_config.items(), key=str)}{trained}"
-
-
-def _identity(training: Training) -> str:
-    fields = (
-        training.micro_batch_size,
-        training.seq_len,
-        training.element_bytes,
-        training.activation_checkpointing,
-        training.attn_implementation,
-        training.expert_parallel_size,
-    )
-    return f"{_model_identity(training)}{fields}"
+    return _lay_out(by_layout(training))
 
 
 @lru_cache(maxsize=4096)
-def _summarise(key: _Key) -> Summary:
+def _summarise(key: Remembered) -> Summary:
     two, three = (_walk(program(_with_layers(key.training, n))) for n in (2, 3))
     per_layer = three.kept - two.kept
     return Summary(
@@ -135,7 +103,7 @@ def _summarise(key: _Key) -> Summary:
 
 
 @lru_cache(maxsize=256)
-def _weigh(key: _Key) -> Weighted:
+def _weigh(key: Remembered) -> Weighted:
     training = key.training
     parameters = program(_tiny(training)).parameters
     layers = training.model.num_hidden_layers
@@ -150,7 +118,7 @@ def _weigh(key: _Key) -> Weighted:
 
 
 @lru_cache(maxsize=1024)
-def _lay_out(key: _Key) -> Layout:
+def _lay_out(key: Remembered) -> Layout:
     training = key.training
     parameters = weigh(training).parameters
     experts = training.expert_parallel_size

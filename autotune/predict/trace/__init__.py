@@ -3,10 +3,10 @@
 The only place under `autotune.predict` that imports torch, and only when a trace is asked for.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from autotune.errors import WorkloadError
+from autotune.predict.memory.identity import Remembered, by_program
 from autotune.predict.memory.program import Program
 from autotune.predict.training import Training
 
@@ -25,37 +25,11 @@ def trace_program(training: Training) -> Program:
             f"--model {shape.name}: model_type {shape.model_type} is traced as a whole; frozen "
             "parameters are known for LLaMA, GPT-2 and OPT families only"
         )
-    return _traced(_Key(_identity(training), training))
-
-
-def _identity(training: Training) -> str:
-    """Return what a program depends on; ZeRO's settings have no part in it."""
-    shape = training.model
-    fields = (
-        shape.num_hidden_layers,
-        training.micro_batch_size,
-        training.seq_len,
-        training.precision,
-        training.activation_checkpointing,
-        training.attn_implementation,
-    )
-    return f"{sorted(shape.hf_config.items(), key=str)}{fields}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Key:
-    identity: str
-    training: Training
-
-    def __hash__(self) -> int:
-        return hash(self.identity)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self.identity == other.identity
+    return _traced(by_program(training))
 
 
 @lru_cache(maxsize=64)
-def _traced(key: _Key) -> Program:
+def _traced(key: Remembered) -> Program:
     from autotune.predict.trace.step import trace_step
 
     training = key.training
