@@ -63,12 +63,23 @@ def cuda_device(visible_device: str) -> tuple[str, int]:
     with _nvml() as pynvml:
         if pynvml is None or not visible_device:
             return "cpu", 0
-        if visible_device.isdigit():
-            handle = pynvml.nvmlDeviceGetHandleByIndex(int(visible_device))
-        else:
-            handle = pynvml.nvmlDeviceGetHandleByUUID(visible_device)
+        handle = _handle(pynvml, visible_device)
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
         return str(pynvml.nvmlDeviceGetName(handle)), int(memory.total)
+
+
+def cuda_used_bytes(visible_device: str) -> int:
+    """Return what the driver counts as used on one CUDA device; 0 without one."""
+    with _nvml() as pynvml:
+        if pynvml is None or not visible_device:
+            return 0
+        return int(pynvml.nvmlDeviceGetMemoryInfo(_handle(pynvml, visible_device)).used)
+
+
+def _handle(pynvml: Any, visible_device: str) -> Any:
+    if visible_device.isdigit():
+        return pynvml.nvmlDeviceGetHandleByIndex(int(visible_device))
+    return pynvml.nvmlDeviceGetHandleByUUID(visible_device)
 
 
 @contextmanager

@@ -57,18 +57,16 @@ def reserve_groups(world_size: int, *, num_groups: int, device_kind: str) -> lis
     """
     bundle = {"CPU": 1.0} | ({"GPU": 1.0} if device_kind == "cuda" else {})
     groups = [placement_group([bundle] * world_size, strategy="PACK") for _ in range(num_groups)]
-    ready, _ = ray.wait(
-        [group.ready() for group in groups], num_returns=num_groups, timeout=_PLACEMENT_S
-    )
-    if not ready:
-        raise HardwareError(
-            f"--gpus {world_size}: Ray placed no group of {world_size} {device_kind} devices "
-            f"within {_PLACEMENT_S:.0f} s; other jobs may hold them (see `ray status`)"
-        )
+    ray.wait([group.ready() for group in groups], num_returns=num_groups, timeout=_PLACEMENT_S)
     placed = [g for g in groups if placement_group_table(g)["state"] == "CREATED"]
     for group in groups:
         if group not in placed:
             ray.util.remove_placement_group(group)
+    if not placed:
+        raise HardwareError(
+            f"--gpus {world_size}: Ray placed no group of {world_size} {device_kind} devices "
+            f"within {_PLACEMENT_S:.0f} s; other jobs may hold them (see `ray status`)"
+        )
     return placed
 
 

@@ -19,13 +19,22 @@ from typing import Any
 
 from autotune.errors import DispatchError
 from autotune.outcome import Phase
-from autotune.pool.machine import cuda_device, host_memory_bytes, num_cpus, num_oom_kills
+from autotune.pool.machine import (
+    cuda_device,
+    cuda_used_bytes,
+    host_memory_bytes,
+    num_cpus,
+    num_oom_kills,
+)
 from autotune.trial import wire
 from autotune.trial.ending import kill_group
 from autotune.trial.failure_kind import FailureKind
 
 _PRELOAD_S = 300.0
 """Importing torch, DeepSpeed and transformers from a cold network disk takes minutes."""
+_EMPTY_S = 30.0
+"""How long a driver may take to give back the memory of a rank that is gone."""
+_NEGLIGIBLE_BYTES = 64 << 20
 _MAX_LOG_BYTES = 8 << 20
 _STACKS_S = 0.3
 """How long a hung rank gets to write its stacks before it is killed."""
@@ -48,6 +57,8 @@ class Slot:
         self._model_type = model_type
         self._log_folder = tempfile.TemporaryDirectory(prefix="autotune-slot-")
         self._run: _Run | None = None
+        self._used_when_empty = cuda_used_bytes(self._visible_devices)
+        self._full_since: float | None = None
         self._events_fd = -1
         self._num_starts = 0
         """Of the parent, since one was last ready."""
@@ -85,7 +96,27 @@ class Slot:
                     f"{self._name}: the preloaded parent did not start: {self._parent_log()}"
                 )
             self._start_parent()
-        return self._ready
+        return self._ready and self._is_empty(wait_s)
+
+    def _is_empty(self, wait_s: float) -> bool:
+        """Return whether the device has its memory back from the rank before.
+
+        Raises:
+            DispatchError: it has not for too long; somebody else uses the device.
+        """
+        left = cuda_used_bytes(self._visible_devices) - self._used_when_empty
+        if left <= _NEGLIGIBLE_BYTES:
+            self._full_since = None
+            return True
+        now = time.monotonic()
+        self._full_since = self._full_since or now
+        if now - self._full_since > _EMPTY_S:
+            raise DispatchError(
+                f"{self._name}: {left} bytes are in use that no rank of ours holds; a trial "
+                "beside another program would measure both"
+            )
+        time.sleep(min(wait_s, 0.1))
+        return False
 
     def launch(self, spec: Mapping[str, Any], place: Mapping[str, Any]) -> None:
         """Fork a rank; `ready` has said that it can be.

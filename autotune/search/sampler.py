@@ -5,6 +5,7 @@ Only a proposal that is going to run becomes a trial of the stored study: duplic
 trace there, and its numbers run on without gaps.
 """
 
+import copy
 import itertools
 import re
 import warnings
@@ -22,6 +23,7 @@ from optuna.distributions import (
 )
 from optuna.trial import TrialState, create_trial
 
+from autotune.ceiling import format_gib
 from autotune.errors import StoreError
 from autotune.outcome import Failure, Outcome, Status
 from autotune.proposal import Scalar
@@ -29,6 +31,8 @@ from autotune.search.candidate import Candidate, TrialRecord
 from autotune.search.constraint import constraints_of
 from autotune.space import Choices, IntRange, Parameter, SearchSpace
 
+_OLD_CONSTRAINTS = "constraints"
+"""Where Optuna 4 kept them, and optuna-dashboard 0.21 still looks."""
 _NUM_STARTUP_TRIALS = 10
 _MAX_TPE_ATTEMPTS = 10
 _STATES = {
@@ -126,7 +130,7 @@ class StoredStudy:
         num_asked = sum(not trial.user_attrs.get(_WAS_INTERRUPTED) for trial in trials)
         seed = (seed * 1_000_003 + num_asked) % 2**32
         seen = optuna.create_study(direction="maximize", sampler=_tpe(seed))
-        seen.add_trials([trial for trial in trials if trial.state != TrialState.FAIL])
+        seen.add_trials([_for_sampler(t) for t in trials if t.state != TrialState.FAIL])
         for attempt in itertools.count():
             if attempt == _MAX_TPE_ATTEMPTS:
                 seen.sampler = optuna.samplers.RandomSampler(seed=seed)
@@ -202,7 +206,7 @@ class StoredStudy:
         # optuna-dashboard 0.21 reads the list attribute of Optuna 4, which Optuna 5 no longer
         # writes; Optuna 5 offers no public way to set it.
         excesses = list(constraints_of(outcome, ceiling_bytes=ceiling_bytes).values())
-        self._study._storage.set_trial_system_attr(trial_id, "constraints", excesses)
+        self._study._storage.set_trial_system_attr(trial_id, _OLD_CONSTRAINTS, excesses)
 
 
 def _tpe(seed: int) -> optuna.samplers.TPESampler:
@@ -261,31 +265,32 @@ def _record(trial: optuna.trial.FrozenTrial) -> TrialRecord:
     )
 
 
-def _attributes(outcome: Outcome) -> dict[str, Any]:
-    """Return the user attributes: short ones for a reader, and the outcome whole.
+def _for_sampler(trial: optuna.trial.FrozenTrial) -> optuna.trial.FrozenTrial:
+    """Return a trial without the constraints of Optuna 4: Optuna 5 would count both."""
+    copied = copy.copy(trial)
+    copied.system_attrs = {k: v for k, v in trial.system_attrs.items() if k != _OLD_CONSTRAINTS}
+    return copied
 
-    optuna-dashboard cuts a structured attribute at 1,024 characters.
+
+def _attributes(outcome: Outcome) -> dict[str, Any]:
+    """Return the user attributes: a few short ones for a reader, and the outcome whole.
+
+    optuna-dashboard cuts a structured attribute at 1,024 characters, and each costs a commit.
     """
     attributes: dict[str, Any] = {
         "status": outcome.status.value,
         "evaluator": outcome.evaluator,
-        "duration_s": round(outcome.duration_s, 3),
+        "outcome": outcome.to_json(),
     }
     if outcome.measurement is not None:
         interval = outcome.measurement.tokens_per_s
-        attributes |= {
-            "tokens_per_s_low": interval.low,
-            "tokens_per_s_high": interval.high if interval.high < float("inf") else None,
-            "peak_memory_gib": round(outcome.measurement.peak_bytes / 2**30, 3),
-        }
-    if outcome.failure is not None:
-        attributes |= {
-            "reason": outcome.failure.reason,
-            "rank": outcome.failure.rank,
-            "phase": outcome.failure.phase,
-            "log": outcome.failure.log,
-        }
-    return attributes | {"outcome": outcome.to_json()}
+        peak = format_gib(outcome.measurement.peak_bytes)
+        attributes["summary"] = f"{interval.low:.0f} to {interval.high:.0f} tokens/s, peak {peak}"
+    if (failure := outcome.failure) is not None:
+        where = f"rank {failure.rank}, {failure.phase}: " if failure.phase else ""
+        log = f" ({failure.log})" if failure.log else ""
+        attributes["reason"] = f"{where}{failure.reason}{log}"
+    return attributes
 
 
 def _draw(trial: optuna.Trial, parameter: Parameter) -> Scalar:

@@ -1,7 +1,9 @@
 """The training steps of a trial, timed."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +18,10 @@ from autotune.trial.stop import Stop, why_stop
 
 Mark = Callable[[Phase, str], None]
 """Tells the supervisor how far this rank is: the phase, and a word on where in it."""
+
+
+_MAX_SKIPPED_STEPS = 40
+"""DeepSpeed's dynamic loss scale begins at 2**16 and halves with every skipped step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +52,14 @@ def run_steps(  # noqa: PLR0913  each is a different thing
         mark: called by this thread before every micro step.
         memory: peaks of the phases before.
     """
-    mark(Phase.FIRST_STEP, "step 0")
-    steps = [_timed_step(engine, spec, place, device=device, step=0, mark=mark)]
+    coming = _real_steps(engine, spec, place, device=device, mark=mark)
+    steps = [next(coming)]
     memory += (device.take_peak(Phase.FIRST_STEP),)
     retries_before = device.num_alloc_retries()
     slowest: list[float] = []
     stop = None
     while stop is None:
-        steps.append(_timed_step(engine, spec, place, device=device, step=len(steps), mark=mark))
+        steps.append(next(coming))
         shared = peers.share([steps[-1].inner_s, steps[-1].boundary_s])
         slowest.append(max(_whole_step_s(spec, inner, boundary) for inner, boundary in shared))
         stop = why_stop(slowest, spec.steps)
@@ -81,16 +87,43 @@ def _whole_step_s(spec: TrialSpec, inner_s: float, boundary_s: float) -> float:
     )
 
 
+def _real_steps(
+    engine: Any, spec: TrialSpec, place: Place, *, device: Device, mark: Mark
+) -> Iterator[_TimedStep]:
+    """Yield the optimizer steps that really stepped.
+
+    fp16 skips the optimizer while its loss scale settles, on all ranks alike; such a step is
+    faster, and needs less memory, than a real one.
+    """
+    phase = Phase.FIRST_STEP
+    for step in itertools.count():
+        batches = [tokens.to(device.torch_device) for tokens in micro_batches(spec, place, step)]
+        where = partial(mark, phase)
+        skipped_before = engine.skipped_steps
+        timed = _timed_step(engine, batches, device=device, mark=where, step=step)
+        if engine.skipped_steps == skipped_before:
+            yield timed
+            phase = Phase.STEADY
+        elif engine.skipped_steps >= _MAX_SKIPPED_STEPS:
+            raise RuntimeError(
+                f"the fp16 loss scale did not settle within {_MAX_SKIPPED_STEPS} skipped steps; "
+                "begin lower with fp16.initial_scale_power"
+            )
+
+
 def _timed_step(
-    engine: Any, spec: TrialSpec, place: Place, *, device: Device, step: int, mark: Mark
+    engine: Any,
+    batches: Sequence[torch.Tensor],
+    *,
+    device: Device,
+    mark: Callable[[str], None],
+    step: int,
 ) -> _TimedStep:
-    """Run one optimizer step; the tokens are made before the clock starts."""
-    batches = [tokens.to(device.torch_device) for tokens in micro_batches(spec, place, step)]
-    phase = Phase.FIRST_STEP if step == 0 else Phase.STEADY
+    """Run one optimizer step."""
     losses = []
     start = boundary = device.stamp()
     for index, tokens in enumerate(batches):
-        mark(phase, f"step {step}, micro step {index}")
+        mark(f"step {step}, micro step {index}")
         if index == len(batches) - 1:
             boundary = device.stamp()
         loss = engine(input_ids=tokens, labels=tokens).loss

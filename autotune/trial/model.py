@@ -8,6 +8,7 @@ from typing import Any
 import deepspeed
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.integrations import HfDeepSpeedConfig
 
 from autotune.trial.spec import TrialSpec
 
@@ -17,23 +18,23 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 def build_model(spec: TrialSpec, torch_device: str) -> torch.nn.Module:
     """Return the model in training mode, in the dtype it trains in.
 
-    Under ZeRO stage 3 it is built inside `zero.Init`, as Hugging Face does: a model that needs
-    stage 3 would not fit on a device whole.
+    Under ZeRO stage 3 Hugging Face builds it inside `zero.Init`: a model that needs stage 3 would
+    not fit on a device whole.
     """
     fields = dict(spec.hf_config)
     config = AutoConfig.for_model(fields.pop("model_type"), **fields)
     config.use_cache = False
     sharded = _zero_stage(spec.ds_config) == 3
     torch.manual_seed(spec.seed)
-    with contextlib.ExitStack() as stack:
-        if sharded:
-            stack.enter_context(deepspeed.zero.Init(config_dict_or_path=dict(spec.ds_config)))
-        stack.enter_context(torch.device(torch_device))
+    # transformers looks for a living one to learn that the stage is 3.
+    told_transformers = HfDeepSpeedConfig(dict(spec.ds_config)) if sharded else None
+    with torch.device(torch_device):
         model: torch.nn.Module = AutoModelForCausalLM.from_config(
             config,
             attn_implementation=spec.attn_implementation,
             dtype=DTYPES[spec.precision],
         )
+    del told_transformers
     if spec.activation_checkpointing:
         model.gradient_checkpointing_enable()  # type: ignore[operator]
     if spec.same_weights:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 # Imported lazily by the first `initialize`, `backward` or checkpointed forward.
 _LAZY = (
+    "accelerate.utils.deepspeed",
     "deepspeed.checkpoint",
     "deepspeed.module_inject.auto_ep_layer",
     "deepspeed.ops.adam",
@@ -23,6 +24,7 @@ _LAZY = (
     "torch._dynamo.backends.debugging",
     "torch._inductor.compile_fx",
     "torch.utils.cpp_extension",
+    "transformers.integrations.deepspeed",
     "transformers.modeling_flash_attention_utils",
     "transformers.models.auto.modeling_auto",
 )
