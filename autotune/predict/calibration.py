@@ -6,8 +6,8 @@ from statistics import fmean, median
 from typing import Any, Self
 
 MIN_PAIRS = 3
-"""Measured trials before the model is corrected and its margin is theirs."""
-_LEAST_MARGIN = 0.005
+"""Measured trials before they correct the model and its margin."""
+LEAST_MARGIN = 0.005
 """Fragmentation alone moves peaks by this much from run to run."""
 _RESIDUALS = 2.0
 """A margin is this many times the worst residual seen."""
@@ -18,7 +18,7 @@ class Calibration:
     """Predicted and measured peaks of a study's trials, in bytes of the device's allocator."""
 
     pairs: tuple[tuple[int, int], ...] = ()
-    """Predicted, measured; of complete trials."""
+    """Predicted, measured; of trials that ran their steps."""
 
     def and_pair(self, predicted_bytes: int, measured_bytes: int) -> Self:
         """Return the calibration with one more trial."""
@@ -54,6 +54,9 @@ class Calibration:
     def margin(self, model_margin: float) -> float:
         """Return how far a corrected prediction may be off, relative to it.
 
+        A few trials that agree do not speak for keys that none of them set, so the model's own
+        margin fades with their number.
+
         Args:
             model_margin: the model's own, which holds until there are enough trials.
         """
@@ -61,7 +64,7 @@ class Calibration:
             return model_margin
         factor = self.factor
         residuals = (abs(m / (p * factor) - 1) for p, m in self.pairs)
-        return max(_RESIDUALS * max(residuals), _LEAST_MARGIN)
+        return max(_RESIDUALS * max(residuals), model_margin / len(self.pairs), LEAST_MARGIN)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""

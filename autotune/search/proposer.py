@@ -10,7 +10,7 @@ from autotune.outcome import Outcome
 from autotune.search.baselines import Baseline, first_trials
 from autotune.search.candidate import Candidate, TrialRecord, candidate_of_proposal
 from autotune.search.sampler import StoredStudy
-from autotune.search.screen import Rejection, Screen
+from autotune.search.screen import Evidence, Rejection, Screen, rejections_attribute
 from autotune.space import SearchSpace
 from autotune.workload import Workload
 
@@ -41,6 +41,8 @@ class Proposer:
     """What became of each attempt of a baseline, by identity."""
     _known: set[str] = field(default_factory=set)
     """Identities of all candidates that were launched or rejected."""
+    _num_stored: int = 0
+    """Rejections that the study holds already."""
 
     def __post_init__(self) -> None:
         self._baselines = first_trials(self.base, space=self.space, workload=self.workload)
@@ -51,7 +53,9 @@ class Proposer:
             if record.outcome is not None and not record.interrupted:
                 self._known.add(self._identity(record.candidate))
                 self.note(record.candidate, record.outcome)
-        for rejection in self.screen.rejections if self.screen is not None else []:
+        rejections = self.screen.rejections if self.screen is not None else []
+        self._num_stored = len(rejections)
+        for rejection in rejections:
             self._known.add(self._identity(rejection.candidate))
             if rejection.candidate.is_baseline:
                 self._attempts[self._identity(rejection.candidate)] = rejection.outcome()
@@ -67,11 +71,16 @@ class Proposer:
     def next(self) -> Candidate | None:
         """Return what to launch next, or None if there is nothing left to try."""
         candidate = self._next_queued() or self._next_baseline() or self._next_proposal()
-        if self.screen is not None:
-            rejections = [rejection.to_json() for rejection in self.screen.rejections]
-            if rejections:
-                self.study.set_attribute("rejections", rejections)
+        self._store_rejections()
         return candidate
+
+    def _store_rejections(self) -> None:
+        new = self.screen.rejections[self._num_stored :] if self.screen is not None else []
+        if new:
+            self.study.set_attribute(
+                rejections_attribute(self._num_stored), [rejection.to_json() for rejection in new]
+            )
+            self._num_stored += len(new)
 
     def _identity(self, candidate: Candidate) -> str:
         return candidate.identity(self.workload.world_size)
@@ -122,11 +131,17 @@ class Proposer:
         return self._least_needy(rejected)
 
     def _judge(self, candidate: Candidate) -> Rejection | None:
-        return self.screen.judge(candidate) if self.screen is not None else None
+        if self.screen is None:
+            return None
+        rejection = self.screen.judge(candidate)
+        if rejection is not None:
+            self.screen.rejections.append(rejection)
+        return rejection
 
     def _least_needy(self, rejected: list[Rejection]) -> Candidate | None:
+        """Return the one to launch all the same: one that only the model speaks against."""
         if not rejected or self.screen is None:
             return None
-        least = min(rejected, key=lambda rejection: rejection.needed_bytes)
+        least = min(rejected, key=lambda r: (r.evidence is Evidence.TRIAL, r.needed_bytes))
         self.screen.rejections.remove(least)
         return least.candidate

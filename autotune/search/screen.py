@@ -6,26 +6,53 @@ trial corrects the model for this workload, so the study can say at its end whic
 would take back.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any, Self
 
 from autotune.ceiling import format_gib
 from autotune.errors import AutotuneError
 from autotune.hardware import Device
-from autotune.outcome import Failure, Outcome, Phase, Status
+from autotune.outcome import Failure, Outcome, Phase, RankMeasurement, Status
 from autotune.predict.calibration import Calibration
+from autotune.predict.memory.allocator import Peak
 from autotune.predict.memory.bill import Bill
+from autotune.predict.memory.items import Item, Part
 from autotune.predict.memory.predict import Surroundings, predict_memory, screen_memory
-from autotune.predict.training import ModelSettings, read_training
+from autotune.predict.training import ModelSettings, Training, read_training
 from autotune.search.candidate import Candidate
 from autotune.workload import Workload
 
-FAR = 0.15
-"""The closed form decides alone where it is this far from the ceiling: its error is below 10 %."""
+FAR_OVER = 1.1
+"""Where states, activations and logits alone need this many times the ceiling, the closed form
+rejects and saves a replay. Their sum was never above the replay's peak over whole search spaces of
+twelve shapes; buckets and gathers, of which it can say far too much, are left out."""
+_SURE = tuple(
+    item.name.lower()
+    for item in (
+        Item.WEIGHTS,
+        Item.FROZEN_WEIGHTS,
+        Item.MASTER_WEIGHTS,
+        Item.MOMENTS,
+        Item.ACTIVATIONS,
+        Item.LOGITS,
+    )
+)
 RAN_OUT_MARGIN = 0.02
 """How much more than a trial that ran out a candidate must need in all: fragmentation is noisy,
 and the largest batch that fits is not always monotonic."""
+_WASTE = Item.BLOCK_WASTE.name.lower()
+_CHUNK = "rejections-"
+
+
+class Evidence(StrEnum):
+    """What a rejection rests on."""
+
+    CLOSED_FORM = "closed form"
+    REPLAY = "replay"
+    TRIAL = "trial"
+    """One that needs no more ran out: stands, whatever the model learns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,27 +60,36 @@ class Rejection:
     """A candidate that was not launched."""
 
     candidate: Candidate
+    evidence: Evidence
     needed_bytes: int
     """Predicted, what lies outside the allocator included; not corrected."""
+    outside_bytes: int
+    """Of these, what lies outside the allocator."""
     margin: float
     """The model's own, of the allocator's part."""
-    outside_bytes: int
     reason: str
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""
         return {
             "candidate": self.candidate.to_json(),
+            "evidence": self.evidence.value,
             "needed_bytes": self.needed_bytes,
-            "margin": self.margin,
             "outside_bytes": self.outside_bytes,
+            "margin": self.margin,
             "reason": self.reason,
         }
 
     @classmethod
     def from_json(cls, mapping: Mapping[str, Any]) -> Self:
         """Rebuild a rejection from `to_json`."""
-        return cls(**{**mapping, "candidate": Candidate.from_json(mapping["candidate"])})
+        return cls(
+            **{
+                **mapping,
+                "candidate": Candidate.from_json(mapping["candidate"]),
+                "evidence": Evidence(mapping["evidence"]),
+            }
+        )
 
     def outcome(self) -> Outcome:
         """Return the outcome of a trial that never ran."""
@@ -99,49 +135,56 @@ class Screen:
     ceiling_bytes: int
     calibration: Calibration = field(default_factory=Calibration)
     rejections: list[Rejection] = field(default_factory=list)
-    _ran_out: list[Bill] = field(default_factory=list)
+    """Of the whole study; whoever acts on a verdict adds it."""
+    _ran_out: list[Peak] = field(default_factory=list)
+    """The part in which each trial that ran out did so."""
     _num_surprises: int = 0
+    _least_outside_bytes: int | None = None
+    """The least that any measured trial held outside the allocator."""
+    _bills: dict[str, Bill] = field(default_factory=dict)
+    """Of candidates that may be launched, so that `learn` need not replay them again."""
 
     def judge(self, candidate: Candidate) -> Rejection | None:
         """Return why a candidate should not be launched, or None.
 
         A candidate that the model cannot read is launched: DeepSpeed has the last word.
         """
-        quick = self._bill(candidate, replay=False)
-        if quick is None or self._needed(quick, margin=FAR) < self.ceiling_bytes:
-            return None
-        bill = self._bill(candidate, replay=True)
+        quick = self._sure_bill(candidate)
+        if quick is not None and self._needs(quick, margins=-1) > self.ceiling_bytes * FAR_OVER:
+            return self._rejection(candidate, quick, Evidence.CLOSED_FORM)
+        bill = self._bill(candidate)
         if bill is None:
             return None
-        margin = self.calibration.margin(bill.device.margin)
-        least = self._needed(bill, margin=-margin)
-        if least > self.ceiling_bytes:
-            return self._rejection(
-                candidate,
-                bill,
-                f"predicted to need {format_gib(self._needed(bill, margin=0))} "
-                f"(+-{margin:.1%}) of a ceiling of {format_gib(self.ceiling_bytes)}; most in the "
-                f"{bill.device.part}",
-            )
+        if self._needs(bill, margins=-1) > self.ceiling_bytes:
+            return self._rejection(candidate, bill, Evidence.REPLAY)
         if any(_needs_all_that(bill, ran_out) for ran_out in self._ran_out):
-            return self._rejection(
-                candidate, bill, "needs at least as much of everything as a trial that ran out"
-            )
+            return self._rejection(candidate, bill, Evidence.TRIAL)
+        self._bills[self._identity(candidate)] = bill
         return None
 
     def learn(self, candidate: Candidate, outcome: Outcome) -> None:
         """Take in what became of a launched trial."""
-        bill = self._bill(candidate, replay=True)
+        bill = self._bills.pop(self._identity(candidate), None)
+        bill = bill or self._bill(candidate)
         if bill is None:
             return
         if outcome.status in (Status.OVER_CEILING, Status.OOM_DEVICE):
-            self._ran_out.append(bill)
-            margin = self.calibration.margin(bill.device.margin)
-            if self._needed(bill, margin=margin) <= self.ceiling_bytes:
+            peak = _where_it_ran_out(bill, outcome.failure.phase if outcome.failure else None)
+            if peak is not None:
+                self._ran_out.append(peak)
+            if self._needs(bill, margins=1) <= self.ceiling_bytes:
                 self._num_surprises += 1
-        measured = _allocated_bytes(outcome)
-        if measured is not None:
-            self.calibration = self.calibration.and_pair(bill.device.peak_allocated_bytes, measured)
+        if outcome.measurement is not None:
+            self._compare(bill, outcome.measurement.ranks)
+
+    def _compare(self, bill: Bill, ranks: Sequence[RankMeasurement]) -> None:
+        allocated_bytes, outside_bytes = _allocated_bytes(ranks), _outside_bytes(ranks)
+        if allocated_bytes is None or outside_bytes is None:
+            return
+        predicted_bytes = bill.device.peak_allocated_bytes
+        self.calibration = self.calibration.and_pair(predicted_bytes, allocated_bytes)
+        known_bytes = self._least_outside_bytes
+        self._least_outside_bytes = min(outside_bytes, known_bytes or outside_bytes)
 
     def report(self) -> ScreenReport:
         """Return what screening did so far."""
@@ -156,77 +199,140 @@ class Screen:
         )
 
     def _would_launch(self, rejection: Rejection) -> bool:
-        allocated = rejection.needed_bytes - rejection.outside_bytes
-        margin = self.calibration.margin(rejection.margin)
-        least = allocated * self.calibration.factor * (1 - margin) + rejection.outside_bytes
-        return least <= self.ceiling_bytes
+        if rejection.evidence is Evidence.TRIAL:
+            return False
+        far = FAR_OVER if rejection.evidence is Evidence.CLOSED_FORM else 1.0
+        least = self._corrected(
+            rejection.needed_bytes - rejection.outside_bytes,
+            rejection.outside_bytes,
+            margin=-self.calibration.margin(rejection.margin),
+        )
+        return least <= self.ceiling_bytes * far
 
-    def _needed(self, bill: Bill, *, margin: float) -> float:
-        device = bill.device
-        allocated = device.peak_allocated_bytes * self.calibration.factor
-        return allocated * (1 + margin) + self._outside_bytes(bill)
+    def _needs(self, bill: Bill, *, margins: int = 0) -> float:
+        """Return the corrected prediction, so many of its margins up or down."""
+        return self._corrected(
+            bill.device.peak_allocated_bytes,
+            self._outside(bill),
+            margin=margins * self.calibration.margin(bill.device.margin),
+        )
 
-    def _outside_bytes(self, bill: Bill) -> int:
+    def _corrected(self, allocated_bytes: int, outside_bytes: int, *, margin: float) -> float:
+        if self._least_outside_bytes is not None:
+            outside_bytes = self._least_outside_bytes
+        return allocated_bytes * self.calibration.factor * (1 + margin) + outside_bytes
+
+    def _outside(self, bill: Bill) -> int:
         # A CPU rank has no context outside its allocator; what it adds to its parent counts.
         return 0 if self.device.name == "cpu" else bill.device.outside_bytes
 
-    def _bill(self, candidate: Candidate, *, replay: bool) -> Bill | None:
-        settings = candidate.model_settings
+    def _identity(self, candidate: Candidate) -> str:
+        return candidate.identity(self.workload.world_size)
+
+    def _bill(self, candidate: Candidate) -> Bill | None:
         try:
-            training = read_training(
-                candidate.ds_config,
-                self.workload,
-                ModelSettings(
-                    activation_checkpointing=bool(settings.get("activation_checkpointing")),
-                    attn_implementation=str(settings["attn_implementation"]),
-                ),
-            )
-            predict = predict_memory if replay else screen_memory
-            return predict(training, Surroundings(device=self.device))
+            return predict_memory(self._training(candidate), Surroundings(device=self.device))
         except AutotuneError:
             return None
 
-    def _rejection(self, candidate: Candidate, bill: Bill, reason: str) -> Rejection:
-        outside = self._outside_bytes(bill)
-        rejection = Rejection(
-            candidate=candidate,
-            needed_bytes=bill.device.peak_allocated_bytes + outside,
-            margin=bill.device.margin,
-            outside_bytes=outside,
-            reason=reason,
+    def _sure_bill(self, candidate: Candidate) -> Bill | None:
+        """Return the closed form's bill of what a candidate needs at the least."""
+        try:
+            bill = screen_memory(self._training(candidate), Surroundings(device=self.device))
+        except AutotuneError:
+            return None
+        sure_bytes = sum(bill.device.items.get(item, 0) for item in _SURE)
+        return replace(bill, device=replace(bill.device, peak_allocated_bytes=sure_bytes))
+
+    def _training(self, candidate: Candidate) -> Training:
+        settings = candidate.model_settings
+        return read_training(
+            candidate.ds_config,
+            self.workload,
+            ModelSettings(
+                activation_checkpointing=bool(settings.get("activation_checkpointing")),
+                attn_implementation=str(settings["attn_implementation"]),
+            ),
         )
-        self.rejections.append(rejection)
-        return rejection
+
+    def _rejection(self, candidate: Candidate, bill: Bill, evidence: Evidence) -> Rejection:
+        device, outside = bill.device, self._outside(bill)
+        needed = format_gib(self._needs(bill))
+        reasons = {
+            Evidence.CLOSED_FORM: f"predicted to need at least {needed}",
+            Evidence.REPLAY: f"predicted to need {needed} "
+            f"(+-{self.calibration.margin(device.margin):.1%})",
+            Evidence.TRIAL: "needs at least as much of everything as a trial that ran out: "
+            f"{needed}",
+        }
+        return Rejection(
+            candidate=candidate,
+            evidence=evidence,
+            needed_bytes=device.peak_allocated_bytes + outside,
+            outside_bytes=outside,
+            margin=device.margin,
+            reason=f"{reasons[evidence]} of a ceiling of {format_gib(self.ceiling_bytes)}; "
+            f"most in the {device.part}",
+        )
 
 
 def read_rejections(attributes: Mapping[str, Any]) -> list[Rejection]:
-    """Return the rejections that are stored with a study."""
-    return [Rejection.from_json(mapping) for mapping in attributes.get("rejections", [])]
+    """Return the rejections that are stored with a study, in order."""
+    chunks = sorted(name for name in attributes if name.startswith(_CHUNK))
+    return [Rejection.from_json(mapping) for name in chunks for mapping in attributes[name]]
 
 
-def _needs_all_that(bill: Bill, ran_out: Bill) -> bool:
+def rejections_attribute(num_before: int) -> str:
+    """Return the study attribute that holds the rejections after the first `num_before`.
+
+    One for each launch: a list of all would be written anew every time, and soon exceed what a
+    storage takes in one value.
+    """
+    return f"{_CHUNK}{num_before:06d}"
+
+
+def _where_it_ran_out(bill: Bill, phase: Phase | None) -> Peak | None:
+    """Return the part in which a trial ran out; in its steps, the one that needs most."""
+    part = Part.INIT.value if phase in (Phase.BUILD, Phase.INIT) else bill.device.part
+    return _part(bill, part)
+
+
+def _needs_all_that(bill: Bill, ran_out: Peak) -> bool:
     """Whether a candidate needs at least as much of every item, and clearly more in all.
 
-    Compared where the one that ran out needs most.
+    Waste is no item: it is the allocator's luck.
     """
-    part = ran_out.device.part
-    theirs = next((p for p in ran_out.device.parts if p.part.value == part), None)
-    ours = next((p for p in bill.device.parts if p.part.value == part), None)
-    if theirs is None or ours is None:
-        return False
-    return ours.allocated_bytes >= theirs.allocated_bytes * (1 + RAN_OUT_MARGIN) and all(
-        ours.items.get(item, 0) >= bytes_ for item, bytes_ in theirs.items.items()
+    ours = _part(bill, ran_out.part.value)
+    return (
+        ours is not None
+        and ours.allocated_bytes >= ran_out.allocated_bytes * (1 + RAN_OUT_MARGIN)
+        and all(
+            ours.items.get(item, 0) >= bytes_
+            for item, bytes_ in ran_out.items.items()
+            if item != _WASTE
+        )
     )
 
 
-def _allocated_bytes(outcome: Outcome) -> int | None:
+def _part(bill: Bill, part: str) -> Peak | None:
+    return next((peak for peak in bill.device.parts if peak.part.value == part), None)
+
+
+def _allocated_bytes(ranks: Sequence[RankMeasurement]) -> int | None:
     """Return the fattest rank's allocated peak after the build; None on CPU ranks."""
-    if outcome.status is not Status.COMPLETE:
-        return None
     peaks = [
         memory.allocated_bytes
-        for rank in outcome.measured.ranks
+        for rank in ranks
         for memory in rank.memory
         if memory.allocated_bytes is not None and memory.phase is not Phase.BUILD
     ]
     return max(peaks, default=None)
+
+
+def _outside_bytes(ranks: Sequence[RankMeasurement]) -> int | None:
+    """Return the least that a rank held outside the allocator; None on CPU ranks."""
+    held = [
+        [m.used_bytes - m.reserved_bytes for m in rank.memory if m.reserved_bytes is not None]
+        for rank in ranks
+    ]
+    return min((max(bytes_) for bytes_ in held if bytes_), default=None)
