@@ -204,10 +204,13 @@ def test_a_study_without_a_screen_says_nothing_of_one(
     assert "rejected" not in _printed(capsys)
 
 
-def test_a_resumed_study_neither_repeats_nor_loses_a_rejection(tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_before", [1, 2, 9])  # in the midst of a baseline's ladder, and later
+def test_a_resumed_study_neither_repeats_nor_loses_a_rejection(
+    tmp_path: Path, num_before: int
+) -> None:
     here = _simulation(bias=0.03, noise=0.01)
     whole = here.run(tmp_path / "whole", trials=16).study
-    here.run(tmp_path / "s", trials=9, on_disk=True)
+    here.run(tmp_path / "s", trials=num_before, on_disk=True)
     before = reopened(tmp_path / "s")
     here.run(tmp_path / "s", trials=16, on_disk=True, resume=True)
     after = reopened(tmp_path / "s")
