@@ -221,7 +221,7 @@ def _search(
     setup = opened.setup
     if screen is not None:
         screen.rejections += read_rejections(opened.stored.attributes)
-    Search(
+    search = Search(
         study=opened.stored,
         evaluator=evaluator,
         space=setup.space,
@@ -232,9 +232,12 @@ def _search(
         budget=Budget(max_trials=request.trials, max_s=request.time_budget_s),
         progress=progress,
         screen=screen,
-    ).run()
-    if screen is not None:
-        opened.stored.set_attribute("screen", screen.report().to_json())
+    )
+    try:
+        search.run()
+    finally:
+        if screen is not None:
+            opened.stored.set_attribute("screen", screen.report().to_json())
 
 
 def _confirm(

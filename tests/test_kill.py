@@ -46,6 +46,12 @@ _COMPILES = {
 }
 
 
+def _hear_interrupts() -> None:
+    # A shell starts what runs in the background with SIGINT ignored, and that is inherited.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+
 class Driver:
     """`autotune run` as a process in a session of its own, as a terminal starts it."""
 
@@ -66,6 +72,7 @@ class Driver:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=_hear_interrupts,
             )
         self._mark: str | None = None
 

@@ -34,6 +34,17 @@ COLUMNS = (
     "reason",
 )
 
+_COUNTS = (
+    "trial",
+    "tokens_per_step",
+    "accumulation",
+    "timed_accumulation",
+    "rank",
+    "peak_bytes",
+    "host_bytes",
+    "needed_bytes",
+)
+
 
 def trials_table(study: StudyView) -> "pd.DataFrame":
     """Return one row per trial and rank; a trial without a measurement has one row.
@@ -48,7 +59,9 @@ def trials_table(study: StudyView) -> "pd.DataFrame":
     rows = [row for label, record, outcome in _runs(study) for row in _rows(label, record, outcome)]
     rows += [_rejected_row(index, rejection) for index, rejection in enumerate(study.rejections)]
     keys = [parameter.key for parameter in study.setup.space.parameters]
-    return pd.DataFrame(rows, columns=[*COLUMNS, *keys])
+    table = pd.DataFrame(rows, columns=[*COLUMNS, *keys])
+    # Counts stay whole numbers where some rows have none.
+    return table.astype(dict.fromkeys(_COUNTS, "Int64"))
 
 
 def _runs(study: StudyView) -> Iterator[tuple[str, TrialRecord, Outcome]]:

@@ -34,26 +34,40 @@ class Baseline:
     checkpointed: tuple[Candidate, ...]
     """With it: tried only if nothing without fits."""
 
-    def next_attempt(self, outcomes: Mapping[str, Outcome], world_size: int) -> Candidate | None:
+    def next_attempt(
+        self, outcomes: Mapping[str, Outcome], world_size: int, *, screened: bool = False
+    ) -> Candidate | None:
         """Return what to try next, or None if the baseline is found or does not fit at all.
 
-        The largest micro batch that fits is found by halving the interval, as few people do and
-        all would like to: the largest first, then the smallest, then between.
+        The largest micro batch that fits is found by halving the interval: the largest first, then
+        the smallest, then between. Where attempts that will not fit are told without a launch, it
+        is found by going down one by one, which then launches once or twice.
 
         Args:
             outcomes: of the attempts so far, by identity.
             world_size: data-parallel ranks.
+            screened: whether attempts are screened before they are launched.
         """
         for ladder in (self.plain, self.checkpointed):
             tried = [outcomes.get(candidate.identity(world_size)) for candidate in ladder]
             if any(_states_alone_do_not_fit(outcome) for outcome in tried):
                 return None
-            position = _next_rung(tried)
+            position = _next_rung_down(tried) if screened else _next_rung(tried)
             if position is not None:
                 return ladder[position]
             if any(outcome and not outcome.status.does_not_fit for outcome in tried):
                 return None
         return None
+
+
+def _next_rung_down(tried: Sequence[Outcome | None]) -> int | None:
+    """Return the first position that is not known, unless one above it fits."""
+    for position, outcome in enumerate(tried):
+        if outcome is None:
+            return position
+        if not outcome.status.does_not_fit:
+            return None
+    return None
 
 
 def _next_rung(tried: Sequence[Outcome | None]) -> int | None:

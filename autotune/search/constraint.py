@@ -8,17 +8,26 @@ _LEAST_EXCESS = 1e-3
 """A trial that does not fit is infeasible, even if it fell short by very little."""
 
 
-def constraints_of(outcome: Outcome, *, ceiling_bytes: int) -> Mapping[str, float]:
+def constraints_of(
+    outcome: Outcome, *, ceiling_bytes: int, predicted_bytes: float | None = None
+) -> Mapping[str, float]:
     """Return Optuna's constraints: a positive one means infeasible.
 
     `memory` is the relative excess over the ceiling, at most 0 for a trial that fits. `valid` is 1
     for a config that must not be used, whatever it needs.
+
+    Args:
+        outcome: how the trial ended.
+        ceiling_bytes: the most that a rank may use.
+        predicted_bytes: what the trial was predicted to need. Under an enforced ceiling the
+            allocator falls short by one allocation only, so the larger of the two counts.
     """
     if outcome.status in (Status.INVALID, Status.DIVERGED):
         return {"valid": 1.0}
     if outcome.status.does_not_fit:
         needed = (outcome.failure and outcome.failure.needed_bytes) or 0
-        return {"memory": max(needed / ceiling_bytes - 1, _LEAST_EXCESS)}
+        most = max(needed, predicted_bytes or 0)
+        return {"memory": max(most / ceiling_bytes - 1, _LEAST_EXCESS)}
     if outcome.measurement is not None:
         return {"memory": min(outcome.measurement.peak_bytes / ceiling_bytes - 1, 0.0)}
     return {}

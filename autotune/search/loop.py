@@ -135,7 +135,12 @@ class Search:
 
     def _tell(self, future: Future[Outcome], number: int, candidate: Candidate) -> None:
         outcome = future.result()
-        self.study.tell(number, outcome, ceiling_bytes=self.ceiling_bytes)
+        self.study.tell(
+            number,
+            outcome,
+            ceiling_bytes=self.ceiling_bytes,
+            predicted_bytes=self.screen.predicted_bytes(candidate) if self.screen else None,
+        )
         self.progress.finished(_label(number), candidate, outcome)
         self._note(outcome)
         self._proposer.note(candidate, outcome)

@@ -102,7 +102,9 @@ class Proposer:
 
     def _next_baseline(self) -> Candidate | None:
         for baseline in self._baselines:
-            while attempt := baseline.next_attempt(self._attempts, self.workload.world_size):
+            while attempt := baseline.next_attempt(
+                self._attempts, self.workload.world_size, screened=self.screen is not None
+            ):
                 if not self._is_new(attempt):
                     break  # it runs, or is the same run as another baseline's
                 # The user's own config is a question of theirs: it is answered by a trial.

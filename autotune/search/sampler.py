@@ -162,12 +162,29 @@ class StoredStudy:
         )
         return self._study.get_trials(deepcopy=False)[-1].number
 
-    def tell(self, number: int, outcome: Outcome, *, ceiling_bytes: int) -> None:
-        """Store how a trial ended."""
+    def tell(
+        self,
+        number: int,
+        outcome: Outcome,
+        *,
+        ceiling_bytes: int,
+        predicted_bytes: float | None = None,
+    ) -> None:
+        """Store how a trial ended.
+
+        Args:
+            number: the trial's.
+            outcome: how it ended.
+            ceiling_bytes: the most that a rank may use.
+            predicted_bytes: what it was predicted to need, if it was predicted.
+        """
         trial = self._running(number)
-        for key, excess in constraints_of(outcome, ceiling_bytes=ceiling_bytes).items():
+        excesses = constraints_of(
+            outcome, ceiling_bytes=ceiling_bytes, predicted_bytes=predicted_bytes
+        )
+        for key, excess in excesses.items():
             trial.set_constraint(key, excess)
-        self._write_old_constraints(trial._trial_id, outcome, ceiling_bytes)
+        self._write_old_constraints(trial._trial_id, list(excesses.values()))
         for name, value in _attributes(outcome).items():
             trial.set_user_attr(name, value)
         state = _STATES.get(outcome.status, TrialState.PRUNED)
@@ -202,10 +219,9 @@ class StoredStudy:
         frozen = self._study.get_trials(deepcopy=False)[number]
         return optuna.trial.Trial(self._study, frozen._trial_id)
 
-    def _write_old_constraints(self, trial_id: int, outcome: Outcome, ceiling_bytes: int) -> None:
+    def _write_old_constraints(self, trial_id: int, excesses: list[float]) -> None:
         # optuna-dashboard 0.21 reads the list attribute of Optuna 4, which Optuna 5 no longer
         # writes; Optuna 5 offers no public way to set it.
-        excesses = list(constraints_of(outcome, ceiling_bytes=ceiling_bytes).values())
         self._study._storage.set_trial_system_attr(trial_id, _OLD_CONSTRAINTS, excesses)
 
 

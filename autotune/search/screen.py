@@ -162,6 +162,11 @@ class Screen:
         self._bills[self._identity(candidate)] = bill
         return None
 
+    def predicted_bytes(self, candidate: Candidate) -> float | None:
+        """Return what a launched candidate is predicted to need; None if the model cannot tell."""
+        bill = self._bills.get(self._identity(candidate))
+        return None if bill is None else self._needs(bill)
+
     def learn(self, candidate: Candidate, outcome: Outcome) -> None:
         """Take in what became of a launched trial."""
         bill = self._bills.pop(self._identity(candidate), None)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from autotune.ds_config.build import MICRO_BATCH
 from autotune.predict.memory.bill import DeviceBill
 from autotune.report.summary import result_json, summarize
 from autotune.search.candidate import Candidate
@@ -53,12 +54,16 @@ def test_the_users_own_config_is_launched_although_it_cannot_fit(tmp_path: Path)
 def test_the_other_baselines_are_screened_and_found_as_if_they_had_been_launched(
     tmp_path: Path,
 ) -> None:
-    def found(study: StudyView) -> set[str]:
-        """Return the baselines that fit."""
-        return {
-            record.candidate.source + record.candidate.identity(8)
+    def found(study: StudyView) -> dict[str, int]:
+        """Return the largest micro batch of each baseline that fits."""
+        fitting = [
+            record.candidate
             for record in study.records
             if record.candidate.is_baseline and study_fits(record.candidate)
+        ]
+        return {
+            source: max(c.ds_config[MICRO_BATCH] for c in fitting if c.source == source)
+            for source in {candidate.source for candidate in fitting}
         }
 
     study_fits = _simulation().fits
