@@ -7,6 +7,7 @@ in C, wait for a compiler, or are not there yet because their parent still impor
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
