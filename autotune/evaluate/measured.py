@@ -14,7 +14,7 @@ from autotune.workload import Workload
 
 CLEARLY_SLOWER = 1.25
 """A trial whose fastest step takes this many times the best trial's mean step is stopped."""
-_SHORT_STEPS = StepRule(min_steps=4, max_steps=16, max_s=20.0)
+_SHORT_STEPS = StepRule(min_steps=4, max_steps=10, max_s=20.0)
 _WHOLE_STEPS = StepRule(min_steps=6, max_steps=12, max_s=60.0)
 
 
