@@ -45,6 +45,10 @@ class Decoder(ABC):
             ),
         )
         self.training = training
+        self.shared: list[int] = []
+        """What all layers read, such as rotary tables; kept until the last has gone backward."""
+        self.named: list[int] = []
+        """What variables of the model's forward hold until it returns."""
         self.first_trained_layer = weights.first_trained_layer
         self.num_layers = num_layers
         self.head = head
@@ -73,8 +77,14 @@ class Decoder(ABC):
         """Record the embeddings' gradients."""
 
     @abstractmethod
-    def forward(self, index: int, stream: int, *, save: bool) -> tuple[int, Saved]:
-        """Record a layer; returns its output and what autograd keeps beside its input."""
+    def forward(
+        self, index: int, stream: int, *, save: bool, again: bool = False
+    ) -> tuple[int | None, Saved]:
+        """Record a layer; returns its output and what autograd keeps beside its input.
+
+        `again` is the second run of a checkpointed layer, which ends once it has come to the last
+        tensor that backward needs, before the last module has run: there is no output then.
+        """
 
     @abstractmethod
     def backward(self, index: int, gradient: int, saved: Saved) -> int:
@@ -92,6 +102,8 @@ class Decoder(ABC):
     def final_norm_backward(self, gradient: int, saved: Saved) -> int:
         """Record its backward."""
 
+    holds_embeddings = False
+    """Whether the first layer's input has a name (`inputs_embeds`) until the last layer is over."""
     keeps_stream = False
     """Whether a layer's backward needs the layer's own input, as a fused LayerNorm does."""
 
@@ -99,24 +111,30 @@ class Decoder(ABC):
         """Record the whole micro step."""
         recorder, count = self.recorder, self.num_layers
         checkpointing = self.training.activation_checkpointing
-        holds = checkpointing or self.keeps_stream
         recorder.enter(Part.FORWARD, "embedding")
         # The model itself is the first module to start: stage 3 prefetches from here.
         recorder.fetch()
         stream = self.embed()
         streams: dict[int, int] = {}
+        embedded: int | None = None
         kept: dict[int, Saved] = {}
         for index in range(count):
             recorder.enter(Part.FORWARD, f"layer {index} of {count}")
             trained = index >= self.first_trained_layer
             output, saved = self.forward(index, stream, save=trained and not checkpointing)
-            if holds and trained:
+            if trained and checkpointing:
                 streams[index] = stream
-            else:
+            elif trained and self.keeps_stream:
+                saved.slots["stream"] = stream
+            elif index or not self.holds_embeddings:
                 recorder.free(stream)
+            else:
+                embedded = stream
             kept[index] = saved
+            assert output is not None
             stream = output
         final, norm_saved = self.final_norm()
+        recorder.free(embedded, *self.named)
         if not self.keeps_stream:
             recorder.free(stream)
         gradient = head_and_loss(self.layers, self.head, final)
@@ -128,11 +146,12 @@ class Decoder(ABC):
             if checkpointing:
                 # Autograd reaches the layer's last module first, then finds its inputs missing.
                 recorder.fetch(*self.last_weights(index))
-                output, kept[index] = self.forward(index, streams[index], save=True)
+                output, kept[index] = self.forward(index, streams[index], save=True, again=True)
                 recorder.free(output)
             gradient = self.backward(index, gradient, kept[index])
-            if holds:
+            if checkpointing:
                 recorder.free(streams[index])
+        recorder.free(*self.shared)
         if self.first_trained_layer:
             recorder.free(gradient)
             return recorder.program()

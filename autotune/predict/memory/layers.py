@@ -131,7 +131,12 @@ class Layers:
         return output if dense.adapter is None else self._adapted(dense, output)
 
     def linear_backward(
-        self, dense: Dense, gradient: int | None, *kept: int | None, borrowed: bool = False
+        self,
+        dense: Dense,
+        gradient: int | None,
+        *kept: int | None,
+        borrowed: bool = False,
+        added_to: int | None = None,
     ) -> int:
         """Record the gradients of a linear module; returns that of its input.
 
@@ -140,19 +145,32 @@ class Layers:
             gradient: the gradient of its output, which ends here unless `borrowed`.
             kept: tensors that forward kept for this node; they go before the hook runs.
             borrowed: the output's gradient is still needed elsewhere, as on a residual branch.
+            added_to: another module's gradient of the same input, which ends in a sum with this
+                one, before the hook of this module's weight runs if it has no bias.
         """
         recorder = self.recorder
         recorder.fetch(*dense.own)
         recorder.workspace(1)
         if dense.adapter is not None:
             self._adapter_backward(dense)
+        # A plain product computes the weight's gradient first, one with a bias the input's.
+        weight = self.weight_gradient(dense.weight) if dense.bias is None else None
         result = self.activation_gradient(dense.num_inputs)
-        weight = self.weight_gradient(dense.weight)
-        bias = None if dense.bias is None else self.weight_gradient(dense.bias)
+        bias = None
+        if dense.bias is not None:
+            weight = self.weight_gradient(dense.weight)
+            bias = self.weight_gradient(dense.bias)
         # A node's inputs are freed before the gradient's hook runs.
         recorder.free(None if borrowed else gradient, *kept)
-        self.accumulate(dense.bias, bias)
-        self.accumulate(dense.weight, weight)
+        if dense.bias is not None:
+            self.accumulate(dense.bias, bias)
+            self.accumulate(dense.weight, weight)
+        if added_to is not None:
+            total = self.activation_gradient(dense.num_inputs)
+            recorder.free(added_to, result)
+            result = total
+        if dense.bias is None:
+            self.accumulate(dense.weight, weight)
         recorder.release(*dense.own)
         return result
 
@@ -207,9 +225,12 @@ class Layers:
         squared = self.activation(width, fp32=True)
         variance = self.activation(1, fp32=True)
         recorder.free(squared)
+        shifted = self.activation(1, fp32=True)
         scale = self.activation(1, fp32=True)
-        recorder.free(variance)
+        recorder.free(shifted)
         normal_wide = self.activation(width, fp32=True)
+        if not save:
+            recorder.free(wide)
         if self.sizes.low_precision:
             normal = self.activation(width)
             output = self.activation(width)
@@ -217,10 +238,11 @@ class Layers:
         else:
             normal = normal_wide
             output = self.activation(width)
+        recorder.free(variance)
         recorder.release(weight)
         if save:
             return output, Saved({"wide": wide, "scale": scale, "normal": normal})
-        recorder.free(wide, scale, normal)
+        recorder.free(scale, normal)
         return output, Saved()
 
     def rms_norm_backward(self, weight: int, width: int, gradient: int, saved: Saved) -> int:
@@ -229,17 +251,24 @@ class Layers:
         recorder.fetch(weight)
         normal_gradient = self.activation_gradient(width)
         product = self.activation_gradient(width) if self.trainable(weight) else None
+        of_weight = self.weight_gradient(weight)
         recorder.free(product, gradient, saved.take("normal"))
-        self.accumulate(weight, self.weight_gradient(weight))
+        self.accumulate(weight, of_weight)
         if self.sizes.low_precision:
             wide_gradient = self.activation_gradient(width, fp32=True)
             recorder.free(normal_gradient)
         else:
             wide_gradient = normal_gradient
-        by_scale = self.activation_gradient(width, fp32=True)
         of_scale = self.activation_gradient(width, fp32=True)
-        recorder.free(wide_gradient, of_scale, saved.take("scale"))
-        power = [self.activation_gradient(width, fp32=True) for _ in range(4)]
+        by_scale = self.activation_gradient(width, fp32=True)
+        summed = self.activation_gradient(1, fp32=True)
+        recorder.free(wide_gradient, of_scale)
+        # rsqrt's backward: cube, product, scaled.
+        root = [self.activation_gradient(1, fp32=True) for _ in range(3)]
+        recorder.free(root[0], root[1], summed, saved.take("scale"))
+        power = [self.activation_gradient(width, fp32=True)]
+        recorder.free(root[2])
+        power += [self.activation_gradient(width, fp32=True) for _ in range(3)]
         recorder.free(power[1], power[2], power[0], saved.take("wide"))
         total = self.activation_gradient(width, fp32=True)
         recorder.free(by_scale, power[3])
@@ -273,10 +302,12 @@ class Layers:
         return result
 
     # ------------------------------------------------------------------ embeddings
-    def embedding(self, weight: int, width: int) -> int:
-        """Record a look-up."""
+    def embedding(self, weight: int, width: int, *, one_row: bool = False) -> int:
+        """Record a look-up, for all sequences or for one that they share."""
+        sizes = self.sizes
+        tokens = sizes.seq_len if one_row else sizes.tokens
         self.recorder.fetch(weight)
-        output = self.activation(width)
+        output = self.recorder.allocate(sizes.element_bytes * tokens * width, Item.ACTIVATIONS)
         self.recorder.release(weight)
         return output
 
