@@ -87,8 +87,11 @@ class Decoder(ABC):
         """
 
     @abstractmethod
-    def backward(self, index: int, gradient: int, saved: Saved) -> int:
-        """Record a layer's backward; `gradient`, of its output, ends here."""
+    def backward(self, index: int, gradient: int, saved: Saved) -> int | None:
+        """Record a layer's backward; `gradient`, of its output, ends here.
+
+        Returns the gradient of its input, None where nothing below needs one.
+        """
 
     @abstractmethod
     def last_weights(self, index: int) -> tuple[int, ...]:
@@ -114,27 +117,11 @@ class Decoder(ABC):
         recorder.enter(Part.FORWARD, "embedding")
         # The model itself is the first module to start: stage 3 prefetches from here.
         recorder.fetch()
-        stream = self.embed()
         streams: dict[int, int] = {}
-        embedded: int | None = None
         kept: dict[int, Saved] = {}
-        for index in range(count):
-            recorder.enter(Part.FORWARD, f"layer {index} of {count}")
-            trained = index >= self.first_trained_layer
-            output, saved = self.forward(index, stream, save=trained and not checkpointing)
-            if trained and checkpointing:
-                streams[index] = stream
-            elif trained and self.keeps_stream:
-                saved.slots["stream"] = stream
-            elif index or not self.holds_embeddings:
-                recorder.free(stream)
-            else:
-                embedded = stream
-            kept[index] = saved
-            assert output is not None
-            stream = output
+        stream = self._layers_forward(streams, kept)
         final, norm_saved = self.final_norm()
-        recorder.free(embedded, *self.named)
+        recorder.free(*self.named)
         if not self.keeps_stream:
             recorder.free(stream)
         gradient = head_and_loss(self.layers, self.head, final)
@@ -142,6 +129,7 @@ class Decoder(ABC):
         if self.keeps_stream:
             recorder.free(stream)
         for index in reversed(range(self.first_trained_layer, count)):
+            assert gradient is not None
             recorder.enter(Part.BACKWARD, f"layer {index} of {count}")
             if checkpointing:
                 # Autograd reaches the layer's last module first, then finds its inputs missing.
@@ -152,9 +140,35 @@ class Decoder(ABC):
             if checkpointing:
                 recorder.free(streams[index])
         recorder.free(*self.shared)
-        if self.first_trained_layer:
+        if gradient is None or self.first_trained_layer:
             recorder.free(gradient)
             return recorder.program()
         recorder.enter(Part.BACKWARD, "embedding")
         self.embed_backward(gradient)
         return recorder.program()
+
+    def _layers_forward(self, streams: dict[int, int], kept: dict[int, Saved]) -> int:
+        """Record embeddings and layers; returns the last one's output.
+
+        Args:
+            streams: takes the layers' inputs that checkpoints hold.
+            kept: takes what autograd keeps of each layer.
+        """
+        count = self.num_layers
+        checkpointing = self.training.activation_checkpointing
+        stream = self.embed()
+        for index in range(count):
+            self.recorder.enter(Part.FORWARD, f"layer {index} of {count}")
+            trained = index >= self.first_trained_layer
+            output, kept[index] = self.forward(index, stream, save=trained and not checkpointing)
+            if trained and checkpointing:
+                streams[index] = stream
+            elif trained and self.keeps_stream:
+                kept[index].slots["stream"] = stream
+            elif index == 0 and self.holds_embeddings:
+                self.named.append(stream)
+            else:
+                self.recorder.free(stream)
+            assert output is not None
+            stream = output
+        return stream

@@ -293,9 +293,7 @@ class GptDecoder(Decoder):
         total = layers.linear_backward(of_key, key, added_to=total)
         scaled = layers.activation_gradient(self.hidden)
         recorder.free(query)
-        return layers.linear_backward(
-            of_query, scaled, saved.take("normal_in"), added_to=total
-        )
+        return layers.linear_backward(of_query, scaled, saved.take("normal_in"), added_to=total)
 
     def activate_backward(self, gradient: int, saved: Saved) -> int:
         """Record the activation's backward."""

@@ -213,11 +213,14 @@ class Layers:
         recorder.free(branch)
 
     # ------------------------------------------------------------------ norms
-    def rms_norm(self, weight: int, width: int, *, save: bool) -> tuple[int, Saved]:
+    def rms_norm(
+        self, weight: int, width: int, *, save: bool, through: bool = True
+    ) -> tuple[int, Saved]:
         """Record Hugging Face's RMSNorm, which computes in fp32.
 
-        Kept in 16 bit: the fp32 input (4 bytes an element), the normalised input (2) and one
-        fp32 scale a token; the output (2) is kept by whoever uses it.
+        Kept in 16 bit: the fp32 input (4 bytes an element) and one fp32 scale a token, unless
+        `through` is False since nothing below is trained; for the weight's gradient, unless it is
+        frozen, the normalised input (2). The output (2) is kept by whoever uses it.
         """
         recorder = self.recorder
         recorder.fetch(weight)
@@ -229,7 +232,8 @@ class Layers:
         scale = self.activation(1, fp32=True)
         recorder.free(shifted)
         normal_wide = self.activation(width, fp32=True)
-        if not save:
+        keeps_input, keeps_normal = save and through, save and self.trainable(weight)
+        if not keeps_input:
             recorder.free(wide)
         if self.sizes.low_precision:
             normal = self.activation(width)
@@ -240,20 +244,32 @@ class Layers:
             output = self.activation(width)
         recorder.free(variance)
         recorder.release(weight)
-        if save:
-            return output, Saved({"wide": wide, "scale": scale, "normal": normal})
-        recorder.free(scale, normal)
-        return output, Saved()
+        saved = Saved({"wide": wide, "scale": scale} if keeps_input else {})
+        if not keeps_input:
+            recorder.free(scale)
+        if keeps_normal:
+            saved.slots["normal"] = normal
+        else:
+            recorder.free(normal)
+        return output, saved
 
-    def rms_norm_backward(self, weight: int, width: int, gradient: int, saved: Saved) -> int:
-        """Record RMSNorm's backward; up to five fp32 tensors live at once."""
+    def rms_norm_backward(
+        self, weight: int, width: int, gradient: int, saved: Saved, *, through: bool = True
+    ) -> int | None:
+        """Record RMSNorm's backward; up to five fp32 tensors live at once.
+
+        Returns the gradient of its input, None if nothing below is trained.
+        """
         recorder = self.recorder
         recorder.fetch(weight)
-        normal_gradient = self.activation_gradient(width)
+        normal_gradient = self.activation_gradient(width) if through else None
         product = self.activation_gradient(width) if self.trainable(weight) else None
         of_weight = self.weight_gradient(weight)
         recorder.free(product, gradient, saved.take("normal"))
         self.accumulate(weight, of_weight)
+        if normal_gradient is None:
+            recorder.release(weight)
+            return None
         if self.sizes.low_precision:
             wide_gradient = self.activation_gradient(width, fp32=True)
             recorder.free(normal_gradient)

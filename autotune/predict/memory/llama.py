@@ -153,9 +153,16 @@ class LlamaDecoder(Decoder):
         """Record the norm before the head."""
         return self.layers.rms_norm(self.net.norm, self.hidden, save=True)
 
+    def _through(self, index: int) -> bool:
+        """Whether anything below a layer is trained, so that its input needs a gradient."""
+        weights = self.net.weights
+        return not weights.frozen or index > self.first_trained_layer
+
     def final_norm_backward(self, gradient: int, saved: Saved) -> int:
         """Record its backward."""
-        return self.layers.rms_norm_backward(self.net.norm, self.hidden, gradient, saved)
+        result = self.layers.rms_norm_backward(self.net.norm, self.hidden, gradient, saved)
+        assert result is not None
+        return result
 
     def last_weights(self, index: int) -> tuple[int, ...]:
         """Return the down projection, or the experts."""
@@ -172,7 +179,9 @@ class LlamaDecoder(Decoder):
         """Record one layer; `stream`, its input, belongs to the caller."""
         del stream
         recorder, layers, layer = self.recorder, self.layers, self.net.layers[index]
-        normal, kept = layers.rms_norm(layer.input_norm, self.hidden, save=save)
+        normal, kept = layers.rms_norm(
+            layer.input_norm, self.hidden, save=save, through=self._through(index)
+        )
         saved = Saved({f"input_{k}": v for k, v in kept.slots.items()})
         query = layers.linear(layer.query)
         key, value = layers.linear(layer.key), layers.linear(layer.value)
@@ -195,14 +204,20 @@ class LlamaDecoder(Decoder):
             down = experts(
                 layers, self.experts, self._expert_layer(layer), saved, save=save, again=again
             )
-        if not save:
-            recorder.free(normal)
+        if not save or not self._keeps_mlp_input(layer):
+            recorder.free(saved.take("normal_mlp"))
         if down is None:
             recorder.free(middle)
             return None, saved
         output = layers.activation(self.hidden)
         recorder.free(down, middle)
         return output, saved if save else Saved()
+
+    def _keeps_mlp_input(self, layer: Layer) -> bool:
+        """Whether the modules that read it are trained."""
+        first = layer.gate or layer.router
+        assert first is not None
+        return self.layers.keeps_input(first)
 
     def rotate(self, width: int) -> int:
         """Record rotary embeddings: `x cos + rotate_half(x) sin`."""
@@ -249,18 +264,18 @@ class LlamaDecoder(Decoder):
         return layer.router, layer.expert_weights, self.training.expert_parallel_size
 
     # ------------------------------------------------------------------ backward
-    def backward(self, index: int, gradient: int, saved: Saved) -> int:
+    def backward(self, index: int, gradient: int, saved: Saved) -> int | None:
         """Record one layer's backward; `gradient`, of its output, ends here."""
         recorder, layers, layer = self.recorder, self.layers, self.net.layers[index]
         if self.experts is None:
             into_norm = self._mlp_backward(layer, gradient, saved)
         else:
             into_norm = experts_backward(layers, self.experts, self._expert_layer(layer), saved)
-        into_norm = layers.rms_norm_backward(
+        through_norm = layers.rms_norm_backward(
             layer.post_norm, self.hidden, into_norm, _part(saved, "post_")
         )
         residual = layers.activation_gradient(self.hidden)
-        recorder.free(gradient, into_norm)
+        recorder.free(gradient, through_norm)
         # The residual's gradient serves the attention branch and the sum at its end.
         mixed = layers.linear_backward(layer.output, residual, borrowed=True)
         query, key, value = attention_backward(layers, self.attention, mixed, saved)
@@ -276,11 +291,15 @@ class LlamaDecoder(Decoder):
         into_norm = layers.linear_backward(
             layer.query, query, saved.take("normal_in"), added_to=total
         )
-        into_norm = layers.rms_norm_backward(
-            layer.input_norm, self.hidden, into_norm, _part(saved, "input_")
+        through_norm = layers.rms_norm_backward(
+            layer.input_norm,
+            self.hidden,
+            into_norm,
+            _part(saved, "input_"),
+            through=self._through(index),
         )
-        result = layers.activation_gradient(self.hidden)
-        recorder.free(residual, into_norm)
+        result = layers.activation_gradient(self.hidden) if through_norm is not None else None
+        recorder.free(residual, through_norm)
         return result
 
     def _rotate_backward(self, width: int, gradient: int) -> int:
@@ -317,9 +336,7 @@ class LlamaDecoder(Decoder):
         by_up = layers.linear_backward(layer.up, of_up)
         of_gate = layers.activation_gradient(self.mlp)
         recorder.free(of_silu, saved.take("gate"))
-        return layers.linear_backward(
-            layer.gate, of_gate, saved.take("normal_mlp"), added_to=by_up
-        )
+        return layers.linear_backward(layer.gate, of_gate, saved.take("normal_mlp"), added_to=by_up)
 
 
 def _part(saved: Saved, prefix: str) -> Saved:

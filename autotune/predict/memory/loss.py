@@ -31,6 +31,9 @@ def head_and_loss(layers: Layers, head: Dense, hidden: int) -> int:
     )
     log_softmax = recorder.allocate(wide_bytes, Item.LOGITS)
     recorder.free(wide, padded, logits)
+    kept = hidden if layers.keeps_input(head) else None
+    if kept is None:
+        recorder.free(hidden)
     recorder.enter(Part.LOSS, "backward")
     of_loss = recorder.allocate(wide_bytes, Item.LOGITS)
     recorder.free(labels)
@@ -41,4 +44,4 @@ def head_and_loss(layers: Layers, head: Dense, hidden: int) -> int:
         gradient = recorder.allocate(wide_bytes // 2, Item.LOGITS)
         recorder.free(of_wide)
     recorder.enter(Part.BACKWARD, "head")
-    return layers.linear_backward(head, gradient, hidden)
+    return layers.linear_backward(head, gradient, kept)

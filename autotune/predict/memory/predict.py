@@ -1,17 +1,19 @@
 """The two entries: a verdict by replay, and a screening by closed form."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autotune.ceiling import GIB
 from autotune.hardware import Device
 from autotune.predict.memory import coverage
-from autotune.predict.memory.bill import Bill, DeviceBill, HostBill
+from autotune.predict.memory.allocator import RanOut
+from autotune.predict.memory.bill import Bill, DeviceBill, HostBill, UnderCeiling
 from autotune.predict.memory.closed_form import estimate
 from autotune.predict.memory.families import is_traced
 from autotune.predict.memory.families import program as program_of
 from autotune.predict.memory.host import host_memory
+from autotune.predict.memory.limits import smallest_limit
 from autotune.predict.memory.program import Parameter, Program
-from autotune.predict.memory.replay import replay
+from autotune.predict.memory.replay import Replayed, replay
 from autotune.predict.memory.summary import weigh
 from autotune.predict.training import Training
 
@@ -40,21 +42,41 @@ class Surroundings:
 
 
 def predict_memory(
-    training: Training, surroundings: Surroundings, *, program: Program | None = None
+    training: Training,
+    surroundings: Surroundings,
+    *,
+    program: Program | None = None,
+    find_limit: bool = False,
 ) -> Bill:
     """Predict one rank's memory by replaying its tensors; tens of milliseconds.
+
+    With a ceiling the job is replayed under it, since an allocator that is pressed gives back its
+    cache, and one that is fragmented runs out before the peak.
 
     Args:
         training: the job.
         surroundings: device, ceiling and host.
         program: a micro step traced before; None takes the family's, or traces it.
+        find_limit: also find the smallest ceiling under which it runs, in a dozen more replays.
 
     Raises:
         WorkloadError: the model has to be traced, and cannot be.
     """
     recorded = program or program_of(training)
-    result = replay(training, recorded, workspace_bytes=surroundings.device.workspace_bytes)
+    workspace_bytes = surroundings.device.workspace_bytes
+    result = replay(training, recorded, workspace_bytes=workspace_bytes)
+    limit_bytes = None
+    if find_limit:
+        limit_bytes = smallest_limit(
+            training, recorded, workspace_bytes=workspace_bytes, unlimited=result
+        )
     peak = result.peak
+    outside = outside_bytes(training, emulated=surroundings.emulated)
+    margin = coverage.margin(training)
+    judged = None
+    if surroundings.ceiling_bytes is not None:
+        judge = _Judge(training, recorded, workspace_bytes, unlimited=result)
+        judged = judge.under(surroundings.ceiling_bytes - outside, margin)
     device = DeviceBill(
         items=peak.items,
         part=peak.part.value,
@@ -62,9 +84,11 @@ def predict_memory(
         peak_allocated_bytes=result.peak_allocated_bytes,
         peak_reserved_bytes=result.peak_reserved_bytes,
         init_allocated_bytes=result.init_allocated_bytes,
-        outside_bytes=outside_bytes(training, emulated=surroundings.emulated),
-        margin=coverage.margin(training),
+        outside_bytes=outside,
+        margin=margin,
         ceiling_bytes=surroundings.ceiling_bytes,
+        limit_bytes=limit_bytes,
+        judged=judged,
         parts=tuple(result.peaks.values()),
     )
     method = "traced" if program or is_traced(training) else "replay"
@@ -81,10 +105,57 @@ def screen_memory(training: Training, surroundings: Surroundings) -> Bill:
         peak_allocated_bytes=result.peak_allocated_bytes,
         peak_reserved_bytes=None,
         outside_bytes=outside_bytes(training, emulated=surroundings.emulated),
-        margin=coverage.margin(training),
+        margin=coverage.margin(training) + coverage.FRAGMENTATION_MARGIN,
         ceiling_bytes=surroundings.ceiling_bytes,
     )
     return _bill(training, surroundings, device, weigh(training).parameters, method="closed form")
+
+
+def runs_under(training: Training, device: Device, limit_bytes: int) -> bool:
+    """Whether a job runs steadily where the allocator may reserve so much; no margin is added.
+
+    Raises:
+        WorkloadError: the model has to be traced, and cannot be.
+    """
+    return replay(
+        training,
+        program_of(training),
+        workspace_bytes=device.workspace_bytes,
+        limit_bytes=limit_bytes,
+    ).fits
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Decides by replay whether a job runs under a limit of the allocator."""
+
+    training: Training
+    program: Program
+    workspace_bytes: int
+    unlimited: Replayed = field(kw_only=True)
+
+    def under(self, limit_bytes: int, margin: float) -> UnderCeiling:
+        """Judge with the margin kept free, and only if that does not fit without it."""
+        fits, ran_out = self._replay(round(limit_bytes / (1 + margin)))
+        if fits:
+            return UnderCeiling(fits=True, fits_bare=True)
+        bare, bare_ran_out = self._replay(limit_bytes)
+        return UnderCeiling(fits=False, fits_bare=bare, ran_out=bare_ran_out or ran_out)
+
+    def _replay(self, limit_bytes: int) -> tuple[bool, RanOut | None]:
+        """Replay under a limit, unless it is so low or so high that nothing can change."""
+        known = self.unlimited
+        if limit_bytes < known.peak_allocated_bytes:
+            return False, None
+        if limit_bytes >= max(known.peak_reserved_bytes, known.init_reserved_bytes):
+            return True, None
+        result = replay(
+            self.training,
+            self.program,
+            workspace_bytes=self.workspace_bytes,
+            limit_bytes=limit_bytes,
+        )
+        return result.fits, result.ran_out
 
 
 def outside_bytes(training: Training, *, emulated: bool = False) -> int:

@@ -31,8 +31,7 @@ def room(bill: Bill) -> Room:
     if bill.fits is not False:
         return Room.FITS
     device, host = bill.device, bill.host
-    device_needs = device.peak_allocated_bytes + device.outside_bytes
-    tight_device = device.ceiling_bytes is None or device_needs <= device.ceiling_bytes
+    tight_device = device.fits_bare is not False
     tight_host = host.ceiling_bytes is None or host.total_bytes <= host.ceiling_bytes
     return Room.TIGHT if tight_device and tight_host else Room.TOO_LARGE
 
