@@ -16,8 +16,13 @@ from autotune.hardware import Device
 from autotune.outcome import Failure, Outcome, Phase, Status
 from autotune.predict.calibration import Calibration
 from autotune.predict.memory.bill import Bill
-from autotune.predict.memory.predict import Surroundings, predict_memory, screen_memory
-from autotune.predict.training import ModelSettings, read_training
+from autotune.predict.memory.predict import (
+    Surroundings,
+    predict_memory,
+    runs_under,
+    screen_memory,
+)
+from autotune.predict.training import ModelSettings, Training, read_training
 from autotune.search.candidate import Candidate
 from autotune.workload import Workload
 
@@ -123,6 +128,16 @@ class Screen:
                 f"(+-{margin:.1%}) of a ceiling of {format_gib(self.ceiling_bytes)}; most in the "
                 f"{bill.device.part}",
             )
+        if not self._runs(candidate, bill, margin=margin):
+            return self._rejection(
+                candidate,
+                bill,
+                f"predicted to run out of memory under a ceiling of "
+                f"{format_gib(self.ceiling_bytes)}, or to give back cache in every step: "
+                f"{format_gib(self._needed(bill, margin=0))} (+-{margin:.1%}) fragmented; most in "
+                f"the {bill.device.part}",
+                fragmented=True,
+            )
         if any(_needs_all_that(bill, ran_out) for ran_out in self._ran_out):
             return self._rejection(
                 candidate, bill, "needs at least as much of everything as a trial that ran out"
@@ -166,14 +181,41 @@ class Screen:
         allocated = device.peak_allocated_bytes * self.calibration.factor
         return allocated * (1 + margin) + self._outside_bytes(bill)
 
+    def _runs(self, candidate: Candidate, bill: Bill, *, margin: float) -> bool:
+        """Whether the candidate runs under the ceiling, if the model is high by its margin."""
+        training = self._training(candidate)
+        if self.device.name == "cpu" or training is None:
+            return True
+        allowed = self.ceiling_bytes - self._outside_bytes(bill)
+        limit = int(allowed / (self.calibration.factor * (1 - margin)))
+        reserved = bill.device.peak_reserved_bytes
+        return (reserved is not None and reserved <= limit) or runs_under(
+            training, self.device, limit
+        )
+
+    def _just_too_much(self, outside_bytes: int, margin: float) -> int:
+        """Return the least need that the model, as it is corrected now, rejects."""
+        allowed = self.ceiling_bytes - outside_bytes
+        return int(allowed / (self.calibration.factor * (1 - margin))) + 1 + outside_bytes
+
     def _outside_bytes(self, bill: Bill) -> int:
         # A CPU rank has no context outside its allocator; what it adds to its parent counts.
         return 0 if self.device.name == "cpu" else bill.device.outside_bytes
 
     def _bill(self, candidate: Candidate, *, replay: bool) -> Bill | None:
+        training = self._training(candidate)
+        if training is None:
+            return None
+        predict = predict_memory if replay else screen_memory
+        try:
+            return predict(training, Surroundings(device=self.device))
+        except AutotuneError:
+            return None
+
+    def _training(self, candidate: Candidate) -> Training | None:
         settings = candidate.model_settings
         try:
-            training = read_training(
+            return read_training(
                 candidate.ds_config,
                 self.workload,
                 ModelSettings(
@@ -181,16 +223,21 @@ class Screen:
                     attn_implementation=str(settings["attn_implementation"]),
                 ),
             )
-            predict = predict_memory if replay else screen_memory
-            return predict(training, Surroundings(device=self.device))
         except AutotuneError:
             return None
 
-    def _rejection(self, candidate: Candidate, bill: Bill, reason: str) -> Rejection:
+    def _rejection(
+        self, candidate: Candidate, bill: Bill, reason: str, *, fragmented: bool = False
+    ) -> Rejection:
         outside = self._outside_bytes(bill)
+        needed = bill.device.peak_allocated_bytes + outside
+        if fragmented:
+            # What it needs exactly would take a dozen replays; it is more than the ceiling.
+            margin = self.calibration.margin(bill.device.margin)
+            needed = max(needed, self._just_too_much(outside, margin))
         rejection = Rejection(
             candidate=candidate,
-            needed_bytes=bill.device.peak_allocated_bytes + outside,
+            needed_bytes=needed,
             margin=bill.device.margin,
             outside_bytes=outside,
             reason=reason,

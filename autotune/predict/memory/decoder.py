@@ -93,6 +93,9 @@ class Decoder(ABC):
         Returns the gradient of its input, None where nothing below needs one.
         """
 
+    def enter_backward(self) -> None:  # noqa: B027
+        """Record the modules without parameters that a layer's backward reaches first."""
+
     @abstractmethod
     def last_weights(self, index: int) -> tuple[int, ...]:
         """Return the parameters of the module that a layer's backward reaches first."""
@@ -124,8 +127,8 @@ class Decoder(ABC):
         recorder.free(*self.named)
         if not self.keeps_stream:
             recorder.free(stream)
-        gradient = head_and_loss(self.layers, self.head, final)
-        gradient = self.final_norm_backward(gradient, norm_saved)
+        of_final = head_and_loss(self.layers, self.head, final)
+        gradient: int | None = self.final_norm_backward(of_final, norm_saved)
         if self.keeps_stream:
             recorder.free(stream)
         for index in reversed(range(self.first_trained_layer, count)):
@@ -133,6 +136,7 @@ class Decoder(ABC):
             recorder.enter(Part.BACKWARD, f"layer {index} of {count}")
             if checkpointing:
                 # Autograd reaches the layer's last module first, then finds its inputs missing.
+                self.enter_backward()
                 recorder.fetch(*self.last_weights(index))
                 output, kept[index] = self.forward(index, streams[index], save=True, again=True)
                 recorder.free(output)

@@ -11,7 +11,11 @@ from autotune.predict.memory.items import Item
 from autotune.predict.memory.layers import Dense, Layers, Saved
 
 ExpertLayer = tuple[Dense, tuple[int, int], int]
-"""Router, the two expert tensors, and the ranks that share the experts."""
+"""Router, the two expert tensors, and the ranks that share the experts.
+
+To DeepSpeed the block is a leaf (`DEFAULT_LEAF_MODULE_CLASSES` in leaf_module_config.py): at
+stage 3 all its weights are gathered together, and its gradients reduced together at its end.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +64,8 @@ def experts(
     """
     recorder = layers.recorder
     router, weights, _ = layer
-    scores = layers.linear(router)
-    recorder.fetch(*weights)
+    recorder.fetch(*router.own, *weights)
+    scores = layers.product(router)
     visits = sizes.per_token
     rows = layers.activation(visits * sizes.hidden)
     gate_up = layers.activation(2 * visits * sizes.mlp)
@@ -78,7 +82,7 @@ def experts(
     total = layers.activation(sizes.hidden, fp32=True)
     output = layers.activation(sizes.hidden)
     recorder.free(ordered, total)
-    recorder.release(*weights)
+    recorder.release(*router.own, *weights)
     if save:
         saved.slots |= kept | {"scores": scores}
     else:
@@ -86,18 +90,36 @@ def experts(
     return output
 
 
-def experts_backward(layers: Layers, sizes: ExpertSizes, layer: ExpertLayer, saved: Saved) -> int:
-    """Record the experts' backward; the output's gradient stays with the residual."""
+def experts_backward(
+    layers: Layers, sizes: ExpertSizes, layer: ExpertLayer, saved: Saved, *, leaf: bool
+) -> int:
+    """Record the experts' backward; the output's gradient stays with the residual.
+
+    Args:
+        layers: the recorder.
+        sizes: of the experts.
+        layer: its modules.
+        saved: what forward kept.
+        leaf: the engine takes the block's gradients together, when its backward is over.
+    """
     recorder = layers.recorder
     router, weights, parallel = layer
     visits = sizes.per_token
-    recorder.fetch(*weights)
+    waiting: list[tuple[int, int | None]] = []
+
+    def accumulate(parameter: int, slot: int | None) -> None:
+        if leaf:
+            waiting.insert(0, (parameter, slot))
+        else:
+            layers.accumulate(parameter, slot)
+
+    recorder.fetch(*router.own, *weights)
     recorder.workspace(1)
     of_down = _weighted_backward(layers, sizes, saved)
     slot = _expert_gradient(layers, weights[1], parallel)
     of_product = layers.activation_gradient(visits * sizes.mlp)
     recorder.free(of_down, saved.take("product"))
-    layers.accumulate(weights[1], slot)
+    accumulate(weights[1], slot)
     of_up = layers.activation_gradient(visits * sizes.mlp)
     of_silu = layers.activation_gradient(visits * sizes.mlp)
     recorder.free(of_product, saved.take("silu"))
@@ -108,15 +130,21 @@ def experts_backward(layers: Layers, sizes: ExpertSizes, layer: ExpertLayer, sav
     slot = _expert_gradient(layers, weights[0], parallel)
     of_rows = layers.activation_gradient(visits * sizes.hidden)
     recorder.free(of_gate_up, saved.take("rows"))
-    layers.accumulate(weights[0], slot)
-    recorder.release(*weights)
+    accumulate(weights[0], slot)
     spread = layers.activation_gradient(sizes.hidden)
     result = layers.activation_gradient(sizes.hidden)
     recorder.free(spread, of_rows)
     of_scores = layers.activation_gradient(sizes.num_experts)
-    return layers.linear_backward(
-        router, of_scores, saved.take("scores"), saved.take("normal_mlp"), added_to=result
-    )
+    slot = layers.weight_gradient(router.weight)
+    by_router = layers.activation_gradient(sizes.hidden)
+    recorder.free(of_scores, saved.take("scores"), saved.take("normal_mlp"))
+    total = layers.activation_gradient(sizes.hidden)
+    recorder.free(result, by_router)
+    accumulate(router.weight, slot)
+    for parameter, late in waiting:
+        layers.accumulate(parameter, late)
+    recorder.release(*router.own, *weights)
+    return total
 
 
 def _weighted_backward(layers: Layers, sizes: ExpertSizes, saved: Saved) -> int:

@@ -123,12 +123,17 @@ class Layers:
     # ------------------------------------------------------------------ linear
     def linear(self, dense: Dense, item: Item = Item.ACTIVATIONS) -> int:
         """Record `y = x W`; the caller keeps `x` if backward needs it."""
-        recorder, sizes = self.recorder, self.sizes
+        recorder = self.recorder
         recorder.fetch(*dense.own)
-        recorder.workspace(0)
-        output = recorder.allocate(sizes.element_bytes * sizes.tokens * dense.num_outputs, item)
+        output = self.product(dense, item)
         recorder.release(*dense.own)
         return output if dense.adapter is None else self._adapted(dense, output)
+
+    def product(self, dense: Dense, item: Item = Item.ACTIVATIONS) -> int:
+        """Record the same inside a module that has gathered the weights."""
+        sizes = self.sizes
+        self.recorder.workspace(0)
+        return self.recorder.allocate(sizes.element_bytes * sizes.tokens * dense.num_outputs, item)
 
     def linear_backward(
         self,

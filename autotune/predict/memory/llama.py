@@ -119,7 +119,9 @@ class LlamaDecoder(Decoder):
 
     def embed(self) -> int:
         """Record the look-up, and the rotary tables that all layers share."""
+        self.recorder.fetch()  # the model without its head
         stream = self.layers.embedding(self.net.embedding, self.hidden)
+        self.recorder.fetch()  # the rotary tables
         self.shared = self._rotary_tables()
         return stream
 
@@ -165,12 +167,13 @@ class LlamaDecoder(Decoder):
         return result
 
     def last_weights(self, index: int) -> tuple[int, ...]:
-        """Return the down projection, or the experts."""
+        """Return the down projection, or all of the block with experts."""
         layer = self.net.layers[index]
         if layer.down is not None:
             return layer.down.own
+        assert layer.router is not None
         assert layer.expert_weights is not None
-        return layer.expert_weights
+        return *layer.router.own, *layer.expert_weights
 
     # ------------------------------------------------------------------ forward
     def forward(
@@ -179,9 +182,11 @@ class LlamaDecoder(Decoder):
         """Record one layer; `stream`, its input, belongs to the caller."""
         del stream
         recorder, layers, layer = self.recorder, self.layers, self.net.layers[index]
+        recorder.fetch()  # the layer
         normal, kept = layers.rms_norm(
             layer.input_norm, self.hidden, save=save, through=self._through(index)
         )
+        recorder.fetch()  # its attention
         saved = Saved({f"input_{k}": v for k, v in kept.slots.items()})
         query = layers.linear(layer.query)
         key, value = layers.linear(layer.key), layers.linear(layer.value)
@@ -219,6 +224,11 @@ class LlamaDecoder(Decoder):
         assert first is not None
         return self.layers.keeps_input(first)
 
+    def enter_backward(self) -> None:
+        """Backward reaches the layer and its MLP before the MLP's last module."""
+        self.recorder.fetch()
+        self.recorder.fetch()
+
     def rotate(self, width: int) -> int:
         """Record rotary embeddings: `x cos + rotate_half(x) sin`."""
         layers, recorder = self.layers, self.recorder
@@ -238,7 +248,9 @@ class LlamaDecoder(Decoder):
         assert layer.up is not None
         assert layer.down is not None
         layers, recorder = self.layers, self.recorder
+        recorder.fetch()  # the MLP
         gate = layers.linear(layer.gate)
+        recorder.fetch()  # SiLU
         silu = layers.activation(self.mlp)
         if not save:
             recorder.free(gate)
@@ -267,15 +279,24 @@ class LlamaDecoder(Decoder):
     def backward(self, index: int, gradient: int, saved: Saved) -> int | None:
         """Record one layer's backward; `gradient`, of its output, ends here."""
         recorder, layers, layer = self.recorder, self.layers, self.net.layers[index]
+        if not self.training.activation_checkpointing:
+            self.enter_backward()
         if self.experts is None:
             into_norm = self._mlp_backward(layer, gradient, saved)
         else:
-            into_norm = experts_backward(layers, self.experts, self._expert_layer(layer), saved)
+            into_norm = experts_backward(
+                layers,
+                self.experts,
+                self._expert_layer(layer),
+                saved,
+                leaf=self.training.zero.stage == 3,
+            )
         through_norm = layers.rms_norm_backward(
             layer.post_norm, self.hidden, into_norm, _part(saved, "post_")
         )
         residual = layers.activation_gradient(self.hidden)
         recorder.free(gradient, through_norm)
+        recorder.fetch()  # attention
         # The residual's gradient serves the attention branch and the sum at its end.
         mixed = layers.linear_backward(layer.output, residual, borrowed=True)
         query, key, value = attention_backward(layers, self.attention, mixed, saved)
@@ -334,6 +355,7 @@ class LlamaDecoder(Decoder):
         of_silu = layers.activation_gradient(self.mlp)
         recorder.free(product, saved.take("silu"), saved.take("up"))
         by_up = layers.linear_backward(layer.up, of_up)
+        recorder.fetch()  # SiLU
         of_gate = layers.activation_gradient(self.mlp)
         recorder.free(of_silu, saved.take("gate"))
         return layers.linear_backward(layer.gate, of_gate, saved.take("normal_mlp"), added_to=by_up)

@@ -76,7 +76,10 @@ def predict_memory(
     judged = None
     if surroundings.ceiling_bytes is not None:
         judge = _Judge(training, recorded, workspace_bytes, unlimited=result)
-        judged = judge.under(surroundings.ceiling_bytes - outside, margin)
+        allowed = surroundings.ceiling_bytes - outside
+        judged = judge.under(allowed, margin)
+        if limit_bytes is not None and judged.fits:
+            limit_bytes = min(limit_bytes, int(allowed / (1 + margin)))
     device = DeviceBill(
         items=peak.items,
         part=peak.part.value,

@@ -36,9 +36,9 @@ class ShardedEngine(Engine):
         self.gathers = Gathers(self, partitions=training.world_size, persistent=self._persistent())
         self.gathers.secondary = self._secondary
         if training.world_size > 1:
-            # The first gathers of the whole model, one parameter at a time.
-            for n in self.elements:
-                self.transient(self.element_bytes * n, Item.INITIALISATION)
+            # Hooks are set on whole parameters, one at a time.
+            for k in self.trainable:
+                self.transient(self.element_bytes * self.elements[k], Item.INITIALISATION)
 
     def partitions(self, parameter: int) -> int:
         """Return the ranks over which a parameter is sharded."""
