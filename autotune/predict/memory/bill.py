@@ -21,12 +21,13 @@ class UnderCeiling:
     """What replays under a ceiling found."""
 
     fits: bool
-    """With the margin kept free."""
-    fits_bare: bool
-    """Only if the prediction is right."""
+    """With the margin kept free, and steady steps that never give back cache."""
+    runs: bool
+    """With a smaller margin kept free, though steady steps may give back cache over and over."""
+    runs_bare: bool
+    """The same if the prediction is right, without a margin."""
     ran_out: RanOut | None = None
-    """Where it ran out; None if it fits, if only its steady steps give back cache over and over,
-    or if the allocated peak alone is too much."""
+    """Where it ran out; None if it runs, or if the allocated peak alone is too much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +77,17 @@ class DeviceBill:
         return self.judged.fits if self.judged else self.needed_bytes <= self.ceiling_bytes
 
     @property
-    def fits_bare(self) -> bool | None:
-        """Whether it fits if the prediction is right, without a margin; None without a ceiling."""
+    def runs(self) -> bool | None:
+        """Whether it runs under the ceiling, perhaps slowly; None without one."""
+        return self.judged.runs if self.judged else self.fits
+
+    @property
+    def runs_bare(self) -> bool | None:
+        """The same if the prediction is right, without a margin; None without a ceiling."""
         if self.ceiling_bytes is None:
             return None
         bare = self.peak_allocated_bytes + self.outside_bytes <= self.ceiling_bytes
-        return self.judged.fits_bare if self.judged else bare
+        return self.judged.runs_bare if self.judged else bare
 
     @property
     def largest_item(self) -> str:

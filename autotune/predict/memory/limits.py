@@ -36,7 +36,7 @@ def smallest_limit(
     peak = unlimited.peak_allocated_bytes
     low, high = peak - 1, max(unlimited.peak_reserved_bytes, unlimited.init_reserved_bytes)
     while not fits(high):
-        low, high = high, round(high * _GROWTH)
+        high = round(high * _GROWTH)
     while True:
         found = _bisect(fits, low, high, round(peak * TOLERANCE))
         above = (round(found * factor) for factor in LOOK_ABOVE)

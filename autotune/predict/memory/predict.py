@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from autotune.ceiling import GIB
 from autotune.hardware import Device
 from autotune.predict.memory import coverage
-from autotune.predict.memory.allocator import RanOut
 from autotune.predict.memory.bill import Bill, DeviceBill, HostBill, UnderCeiling
 from autotune.predict.memory.closed_form import estimate
 from autotune.predict.memory.families import is_traced
@@ -138,27 +137,32 @@ class _Judge:
     unlimited: Replayed = field(kw_only=True)
 
     def under(self, limit_bytes: int, margin: float) -> UnderCeiling:
-        """Judge with the margin kept free, and only if that does not fit without it."""
-        fits, ran_out = self._replay(round(limit_bytes / (1 + margin)))
-        if fits:
-            return UnderCeiling(fits=True, fits_bare=True)
-        bare, bare_ran_out = self._replay(limit_bytes)
-        return UnderCeiling(fits=False, fits_bare=bare, ran_out=bare_ran_out or ran_out)
-
-    def _replay(self, limit_bytes: int) -> tuple[bool, RanOut | None]:
-        """Replay under a limit, unless it is so low or so high that nothing can change."""
+        """Judge with the margin kept free, and with less of it only if it does not run then."""
         known = self.unlimited
-        if limit_bytes < known.peak_allocated_bytes:
-            return False, None
-        if limit_bytes >= max(known.peak_reserved_bytes, known.init_reserved_bytes):
-            return True, None
-        result = replay(
+        kept = round(limit_bytes / (1 + margin))
+        if kept >= max(known.peak_reserved_bytes, known.init_reserved_bytes):
+            return UnderCeiling(fits=True, runs=True, runs_bare=True)
+        result = self._replay(kept)
+        if result is not None and result.ran_out is None:
+            return UnderCeiling(fits=result.fits, runs=True, runs_bare=True)
+        running = round(limit_bytes / (1 + coverage.running_margin(self.training)))
+        for runs, limit in ((True, running), (False, limit_bytes)):
+            result = self._replay(limit) or result
+            if result is not None and result.ran_out is None:
+                return UnderCeiling(fits=False, runs=runs, runs_bare=True)
+        ran_out = None if result is None else result.ran_out
+        return UnderCeiling(fits=False, runs=False, runs_bare=False, ran_out=ran_out)
+
+    def _replay(self, limit_bytes: int) -> Replayed | None:
+        """Replay under a limit; None where the peak alone is more than that."""
+        if limit_bytes < self.unlimited.peak_allocated_bytes:
+            return None
+        return replay(
             self.training,
             self.program,
             workspace_bytes=self.workspace_bytes,
             limit_bytes=limit_bytes,
         )
-        return result.fits, result.ran_out
 
 
 def outside_bytes(training: Training, *, emulated: bool = False) -> int:
