@@ -52,7 +52,6 @@ def _hear_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-
 class Driver:
     """`autotune run` as a process in a session of its own, as a terminal starts it."""
 

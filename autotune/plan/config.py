@@ -63,7 +63,7 @@ def plan_config(request: PlanRequest) -> ConfigPlan:
     # "auto" is Hugging Face's word; what it stands for is Hugging Face's formula.
     ds_config = resolve_auto(request.base, workload)
     training = read_training(ds_config, workload, request.settings())
-    bill = predict_memory(training, request.surroundings(request.gpus))
+    bill = predict_memory(training, request.surroundings(request.gpus), find_limit=True)
     return ConfigPlan(
         training=training,
         device=request.device,

@@ -89,6 +89,20 @@ def _print_device(console: Console, device: DeviceBill) -> None:
         f"{format_gib(device.outside_bytes)}, margin {device.margin:.0%}: needs "
         f"{format_gib(device.needed_bytes)} of {format_gib(device.ceiling_bytes or 0)}"
     )
+    if device.limit_bytes is not None:
+        lost = device.limit_bytes - device.peak_allocated_bytes
+        console.print(
+            f"of this {format_gib(lost)} is fragmentation: the allocator must be allowed to "
+            f"reserve {format_gib(device.limit_bytes)}"
+        )
+    if device.judged is not None and device.judged.ran_out is not None:
+        ran_out = device.judged.ran_out
+        console.print(
+            f"runs out in the {ran_out.part} {ran_out.detail}".rstrip()
+            + f": {format_gib(ran_out.asked_bytes)} asked with "
+            f"{format_gib(ran_out.allocated_bytes)} allocated and "
+            f"{format_gib(ran_out.reserved_bytes)} reserved"
+        )
     if device.peak_reserved_bytes is not None:
         console.print(
             f"peak reserved, with the allocator's cache: {format_gib(device.peak_reserved_bytes)}"

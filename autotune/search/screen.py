@@ -18,8 +18,14 @@ from autotune.outcome import Failure, Outcome, Phase, RankMeasurement, Status
 from autotune.predict.calibration import Calibration
 from autotune.predict.memory.allocator import Peak
 from autotune.predict.memory.bill import Bill
+from autotune.predict.memory.coverage import MEASURED_MARGIN
 from autotune.predict.memory.items import Item, Part
-from autotune.predict.memory.predict import Surroundings, predict_memory, screen_memory
+from autotune.predict.memory.predict import (
+    Surroundings,
+    predict_memory,
+    runs_under,
+    screen_memory,
+)
 from autotune.predict.training import ModelSettings, Training, read_training
 from autotune.search.candidate import Candidate
 from autotune.workload import Workload
@@ -51,6 +57,8 @@ class Evidence(StrEnum):
 
     CLOSED_FORM = "closed form"
     REPLAY = "replay"
+    FRAGMENTATION = "fragmentation"
+    """A replay under the ceiling: the live tensors fit, the allocator's blocks do not."""
     TRIAL = "trial"
     """One that needs no more ran out: stands, whatever the model learns."""
 
@@ -157,6 +165,8 @@ class Screen:
             return None
         if self._needs(bill, margins=-1) > self.ceiling_bytes:
             return self._rejection(candidate, bill, Evidence.REPLAY)
+        if not self._runs(candidate, bill):
+            return self._rejection(candidate, bill, Evidence.FRAGMENTATION)
         if any(_needs_all_that(bill, ran_out) for ran_out in self._ran_out):
             return self._rejection(candidate, bill, Evidence.TRIAL)
         self._bills[self._identity(candidate)] = bill
@@ -206,6 +216,9 @@ class Screen:
     def _would_launch(self, rejection: Rejection) -> bool:
         if rejection.evidence is Evidence.TRIAL:
             return False
+        if rejection.evidence is Evidence.FRAGMENTATION:
+            bill = self._bill(rejection.candidate)
+            return bill is None or self._runs(rejection.candidate, bill)
         far = FAR_OVER if rejection.evidence is Evidence.CLOSED_FORM else 1.0
         least = self._corrected(
             rejection.needed_bytes - rejection.outside_bytes,
@@ -213,6 +226,24 @@ class Screen:
             margin=-self.calibration.margin(rejection.margin),
         )
         return least <= self.ceiling_bytes * far
+
+    def _runs(self, candidate: Candidate, bill: Bill) -> bool:
+        """Whether a candidate runs if its allocator gets the model's error more than there is.
+
+        Not asked of CPU ranks, whose allocator keeps no blocks.
+        """
+        reserved_bytes = bill.device.peak_reserved_bytes
+        if self.device.name == "cpu" or reserved_bytes is None:
+            return True
+        outside_bytes = self._least_outside_bytes
+        if outside_bytes is None:
+            outside_bytes = bill.device.outside_bytes
+        allowed_bytes = (self.ceiling_bytes - outside_bytes) / self.calibration.factor
+        margin = max(MEASURED_MARGIN, self.calibration.margin(bill.device.margin))
+        limit_bytes = int(allowed_bytes * (1 + margin))
+        return reserved_bytes <= limit_bytes or runs_under(
+            self._training(candidate), self.device, limit_bytes
+        )
 
     def _needs(self, bill: Bill, *, margins: int = 0) -> float:
         """Return the corrected prediction, so many of its margins up or down."""
@@ -267,6 +298,7 @@ class Screen:
             Evidence.CLOSED_FORM: f"predicted to need at least {needed}",
             Evidence.REPLAY: f"predicted to need {needed} "
             f"(+-{self.calibration.margin(device.margin):.1%})",
+            Evidence.FRAGMENTATION: f"predicted to run out, fragmented, with {needed} allocated",
             Evidence.TRIAL: "needs at least as much of everything as a trial that ran out: "
             f"{needed}",
         }

@@ -60,9 +60,7 @@ class _Stopwatch:
 
 def main() -> None:
     """Measure and print both."""
-    workload = resolve_workload(
-        load_model_shape("tiny"), gpus=2, base={}, device_kind="cpu"
-    )
+    workload = resolve_workload(load_model_shape("tiny"), gpus=2, base={}, device_kind="cpu")
     request = PoolRequest(world_size=2, device_kind="cpu", model_type="llama")
     with tempfile.TemporaryDirectory() as folder, Pool(request) as pool:
         evaluator = MeasuredEvaluator(
@@ -84,9 +82,7 @@ def main() -> None:
         )
 
 
-def _own_cost(
-    evaluator: MeasuredEvaluator, workload: Workload, folder: Path
-) -> list[float]:
+def _own_cost(evaluator: MeasuredEvaluator, workload: Workload, folder: Path) -> list[float]:
     watch = _Stopwatch()
     Search(
         study=StoredStudy("cost", f"sqlite:///{folder / 'study.db'}", create=True),

@@ -95,9 +95,10 @@ def test_checkpointing_changes_the_bill(config: Path) -> None:
 
 def test_the_smallest_number_of_gpus_fits_and_the_next_smaller_does_not(config: Path) -> None:
     smallest = plan_config(request(ds_config=config)).smallest_gpus
-    assert smallest == 2
+    # Two would hold the allocated peak, 65 GiB, but not what its fragmentation adds.
+    assert smallest == 4
     assert plan_config(request(ds_config=config, gpus=smallest)).fits
-    assert not plan_config(request(ds_config=config, gpus=1)).fits
+    assert not plan_config(request(ds_config=config, gpus=2)).fits
 
 
 @pytest.mark.parametrize("gpus", [1, 3, 4_096])

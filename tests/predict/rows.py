@@ -15,9 +15,11 @@ from autotune.predict.memory.bill import Bill
 from autotune.predict.memory.predict import CONTEXT_BYTES, Surroundings, predict_memory
 from autotune.predict.training import ModelSettings, Training, read_training
 from autotune.workload import Workload
+from tests.benchmarks.memory_rows.lines import read_job
 
 DATA = Path(__file__).parents[1] / "data"
 FILES = ("h200_memory.csv", "h200_two_gpus.csv")
+MORE = "h200_memory_more.csv"
 H200 = find_device("h200")
 
 
@@ -72,9 +74,19 @@ def rows() -> tuple[Row, ...]:
 
 
 @cache
+def more_rows() -> tuple[Row, ...]:
+    """Return the rows that were measured before the model knew what they are about."""
+    with (DATA / MORE).open(encoding="utf-8") as lines:
+        return tuple(
+            Row(name=line["row_id"], training=read_job(line), measured=line | {"emulated": "1"})
+            for line in csv.DictReader(lines)
+        )
+
+
+@cache
 def bill(name: str) -> Bill:
     """Return the prediction for a row, replayed once for all tests."""
-    row = next(row for row in rows() if row.name == name)
+    row = next(row for row in (*rows(), *more_rows()) if row.name == name)
     return predict_memory(row.training, Surroundings(device=H200, emulated=row.emulated))
 
 

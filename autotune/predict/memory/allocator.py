@@ -5,6 +5,14 @@ After c10/cuda/CUDACachingAllocator.cpp (torch 2.6 to 2.13, default settings): s
 for requests up to 1 MiB, 20 MiB up to 10 MiB, and multiples of 2 MiB above; a large block is split
 only if more than 1 MiB would remain. `allocated` counts whole blocks, so up to 1 MiB of each large
 tensor is waste.
+
+Under a limit, as `torch.cuda.set_per_process_memory_fraction` sets one (`alloc_block` compares
+`reserved` plus the new segment with it), a segment that would exceed it first makes the allocator
+give back every segment that is wholly free, of all streams and both size classes
+(`release_cached_blocks`, one of `num_alloc_retries`); segments that are partly in use stay. If the
+new one is still too much, the run is out of memory. (`release_available_cached_blocks`, tried
+between, returns at once unless `max_split_size_mb` is set, and `garbage_collection_threshold` is
+off by default.)
 """
 
 from bisect import bisect_left, insort
@@ -72,10 +80,39 @@ class Peak:
     """What was live at that point, adding up to `allocated_bytes`."""
 
 
-class CachingAllocator:
-    """Counts the bytes of one device; nothing is ever really allocated."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanOut:
+    """Where a run under a limit ran out of memory, in bytes."""
 
-    def __init__(self) -> None:
+    part: Part
+    detail: str
+    asked_bytes: int
+    allocated_bytes: int
+    """Then, in blocks handed out."""
+    reserved_bytes: int
+    """Then, after everything that was free as a whole had been given back."""
+    limit_bytes: int
+
+
+class OutOfMemoryError(Exception):
+    """The modelled allocator cannot serve a request under its limit; never leaves `replay`."""
+
+    def __init__(self, ran_out: RanOut) -> None:
+        super().__init__(f"{ran_out.asked_bytes} bytes asked in {ran_out.part}")
+        self.ran_out = ran_out
+
+
+class CachingAllocator:
+    """Counts the bytes of one device; nothing is ever really allocated.
+
+    Args:
+        limit_bytes: the most that may be reserved; None for no limit.
+    """
+
+    def __init__(self, limit_bytes: int | None = None) -> None:
+        self.limit_bytes = limit_bytes
+        self.num_retries = 0
+        """How often the limit made it give back its cache: `num_alloc_retries`."""
         self.allocated = 0
         self.reserved = 0
         self.peak_allocated = 0
@@ -230,9 +267,26 @@ class CachingAllocator:
             segment = MEDIUM_SEGMENT_BYTES
         else:
             segment = -(-size // SEGMENT_STEP_BYTES) * SEGMENT_STEP_BYTES
+        if self.limit_bytes is not None and self.reserved + segment > self.limit_bytes:
+            self._make_room(size, segment, self.limit_bytes)
         block = Block()
         block.size, block.address, block.pool = segment, self._next_address, pool
         self._next_address += segment
         self.reserved += segment
         self.peak_reserved = max(self.peak_reserved, self.reserved)
         return block
+
+    def _make_room(self, size: int, segment: int, limit: int) -> None:
+        self.num_retries += 1
+        self.empty_cache()
+        if self.reserved + segment > limit:
+            raise OutOfMemoryError(
+                RanOut(
+                    part=self._part,
+                    detail=self._detail,
+                    asked_bytes=size,
+                    allocated_bytes=self.allocated,
+                    reserved_bytes=self.reserved,
+                    limit_bytes=limit,
+                )
+            )

@@ -40,7 +40,7 @@ def is_eager(attn_implementation: str, *, element_bytes: int, grouped: bool) -> 
 def attention(
     layers: Layers, sizes: AttentionSizes, inputs: Inputs, *, save: bool
 ) -> tuple[int, Saved]:
-    """Record attention over queries, keys and values; they end here unless kept.
+    """Record attention over queries, keys and values, which the caller frees unless `save`.
 
     A fused kernel keeps its three inputs, its output (2 bytes each an element in 16 bit) and a
     log-sum-exp of 4 bytes a token and head.
@@ -51,11 +51,11 @@ def attention(
         return _eager(layers, sizes, kept, save=save)
     output = layers.activation(sizes.width)
     log_sum = layers.activation(sizes.num_heads, fp32=True)
-    kept.slots["log_sum"] = log_sum
     if save:
-        return output, kept
-    recorder.free(*kept.slots.values())
-    return output, Saved()
+        kept.slots["log_sum"] = log_sum
+    else:
+        recorder.free(log_sum)
+    return output, kept
 
 
 def attention_backward(
@@ -69,16 +69,17 @@ def attention_backward(
     recorder = layers.recorder
     if sizes.eager:
         return _eager_backward(layers, sizes, gradient, saved)
-    accumulator = layers.activation_gradient(sizes.width, fp32=True)
     query = layers.activation_gradient(sizes.width)
-    key = layers.activation_gradient(sizes.width)
-    value = layers.activation_gradient(sizes.width)
+    key = layers.activation_gradient(sizes.key_value_width)
+    value = layers.activation_gradient(sizes.key_value_width)
+    # `mha_bwd` in flash_api.cpp: row sums, the query's gradient in fp32, expanded keys and values.
+    scratch = [
+        layers.activation_gradient(sizes.num_heads, fp32=True),
+        layers.activation_gradient(sizes.width, fp32=True),
+    ]
     if sizes.key_value_width != sizes.width:
-        narrow_key = layers.activation_gradient(sizes.key_value_width)
-        narrow_value = layers.activation_gradient(sizes.key_value_width)
-        recorder.free(key, value)
-        key, value = narrow_key, narrow_value
-    recorder.free(accumulator, gradient, *(saved.take(name) for name in ("q", "k", "v")))
+        scratch += [layers.activation_gradient(sizes.width) for _ in range(2)]
+    recorder.free(*reversed(scratch), gradient, *(saved.take(name) for name in ("q", "k", "v")))
     recorder.free(saved.take("mixed"), saved.take("log_sum"))
     return query, key, value
 
@@ -156,8 +157,10 @@ def _eager_backward(
         recorder.free(of_scores)
         of_scores = wide
     copies = narrows and sizes.softmax_copies
+    # CUDA's kernel is given the product of gradient and output (SoftMax.cu).
+    product = _scores(layers, sizes, Item.ACTIVATION_GRADIENTS, fp32=sizes.wide_softmax)
     of_soft = _scores(layers, sizes, Item.ACTIVATION_GRADIENTS, fp32=copies)
-    recorder.free(of_scores, saved.take("soft"))
+    recorder.free(product, of_scores, saved.take("soft"))
     if copies:
         narrow = _scores(layers, sizes, Item.ACTIVATION_GRADIENTS)
         recorder.free(of_soft)

@@ -2,7 +2,6 @@
 
 After deepspeed/runtime/bf16_optimizer.py. With P parameters and N ranks: weights 2P, gradients
 2P, a whole fp32 sum 4P (not sharded), master weights 4P/N, moments 8P/N from the first step on.
-Never measured.
 """
 
 from autotune.predict.memory.allocator import Block

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.predict.memory.allocator import Peak
+from autotune.predict.memory.allocator import Peak, RanOut
 from autotune.predict.memory.items import Part
 
 _ADVICE = {
@@ -14,6 +14,20 @@ _ADVICE = {
     Part.STEP: "optimizer states: a higher stage, more ranks, or optimizer offload",
     Part.INIT: "whole weights while they are built: stage 3, or more ranks",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnderCeiling:
+    """What replays under a ceiling found."""
+
+    fits: bool
+    """With the margin kept free, and steady steps that never give back cache."""
+    runs: bool
+    """With a smaller margin kept free, though steady steps may give back cache over and over."""
+    runs_bare: bool
+    """The same if the prediction is right, without a margin."""
+    ran_out: RanOut | None = None
+    """Where it ran out; None if it runs, or if the allocated peak alone is too much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +47,14 @@ class DeviceBill:
     outside_bytes: int
     """Outside the allocator: the driver's context, libraries, communicators."""
     margin: float
-    """Of the allocated peak: the model's error where it was measured, more where it was not."""
+    """Kept free: the model's error where it was measured, more where it was not, and more for
+    fragmentation where only the closed form was asked."""
     ceiling_bytes: int | None
+    limit_bytes: int | None = None
+    """The least that the allocator must be allowed to reserve: the peak and fragmentation. None
+    unless it was asked for."""
+    judged: UnderCeiling | None = None
+    """By replay under the ceiling; None without one, or by the closed form."""
     init_allocated_bytes: int | None = None
     """After `deepspeed.initialize`."""
     parts: tuple[Peak, ...] = ()
@@ -42,13 +62,32 @@ class DeviceBill:
 
     @property
     def needed_bytes(self) -> int:
-        """What the driver must have for the rank to run: peak, margin and what lies outside."""
-        return round(self.peak_allocated_bytes * (1 + self.margin)) + self.outside_bytes
+        """What the driver must have for the rank to run: limit, margin and what lies outside.
+
+        Where the limit was not asked for, the allocated peak stands in its place.
+        """
+        allocator = self.limit_bytes or self.peak_allocated_bytes
+        return round(allocator * (1 + self.margin)) + self.outside_bytes
 
     @property
     def fits(self) -> bool | None:
         """Whether it fits under the ceiling; None without one."""
-        return None if self.ceiling_bytes is None else self.needed_bytes <= self.ceiling_bytes
+        if self.ceiling_bytes is None:
+            return None
+        return self.judged.fits if self.judged else self.needed_bytes <= self.ceiling_bytes
+
+    @property
+    def runs(self) -> bool | None:
+        """Whether it runs under the ceiling, perhaps slowly; None without one."""
+        return self.judged.runs if self.judged else self.fits
+
+    @property
+    def runs_bare(self) -> bool | None:
+        """The same if the prediction is right, without a margin; None without a ceiling."""
+        if self.ceiling_bytes is None:
+            return None
+        bare = self.peak_allocated_bytes + self.outside_bytes <= self.ceiling_bytes
+        return self.judged.runs_bare if self.judged else bare
 
     @property
     def largest_item(self) -> str:
@@ -71,6 +110,7 @@ class DeviceBill:
             "init_allocated_bytes": self.init_allocated_bytes,
             "outside_bytes": self.outside_bytes,
             "margin": self.margin,
+            "limit_bytes": self.limit_bytes,
             "needed_bytes": self.needed_bytes,
             "ceiling_bytes": self.ceiling_bytes,
             "fits": self.fits,

@@ -1,50 +1,50 @@
 """What the measured rows cover; a bill names everything that they do not.
 
-Rows: one H200, bf16 with Adam, LLaMA shapes of 160M to 70B, stages 1 to 3, CPU offload, 1 to 64
-ranks, fused attention, accumulation of 1 and 2 without offload.
+Rows: one H200, bf16, fp16 and fp32, with Adam, SGD and Lion; LLaMA, GPT-2, OPT and small Mixtral
+shapes of 160M to 70B, tied embeddings, adapters and frozen layers; stages 0 to 3, CPU offload,
+gradient sums in fp32, 1 to 64 ranks, fused and eager attention, hpZ.
 """
 
 from autotune.predict.assumed_shape import ASSUMED
 from autotune.predict.training import Training
 
 MEASURED_MARGIN = 0.03
-"""Of the allocated peak: no row was predicted more than 3 % low."""
+"""Of the limit under which a job is predicted to fit: with it, none of 62 runs under real limits
+was a false "fits" (near its limit a job is chaotic)."""
+RUNNING_MARGIN = 0.01
+"""The same for the weaker claim that it runs at all; with it two of the 62 ran out."""
 UNMEASURED_MARGIN = 0.08
 """The same where something was never measured."""
 
-_FAMILIES = frozenset({"llama", "mistral"})
+FRAGMENTATION_MARGIN = 0.12
+"""What the closed form adds: limits lie this far above the allocated peak in the middle of the
+measured jobs (2 % the least, 47 % at stage 3 with many ranks); a replay knows better."""
+
+_FAMILIES = frozenset({"llama", "mistral", "mixtral", "gpt2", "opt"})
 
 
 def unmeasured(training: Training) -> tuple[str, ...]:
     """Return what no measured row has, one short phrase each."""
     zero, shape = training.zero, training.model
     offload, params = zero.offload_optimizer, zero.offload_param
-    accumulates = training.accumulation > 1
+    experts = shape.hf_config.get("num_local_experts") or shape.hf_config.get("num_experts")
     found = {
-        f"precision {training.precision}": training.precision != "bf16",
-        "gradient sums in a wider type": training.accumulation_bytes != training.element_bytes,
         "gradients sent in another type": training.communication_bytes != training.element_bytes,
         "16-bit master weights": training.master_bytes == 2,
-        "an optimizer other than Adam": training.num_moments != 2 or training.foreach_optimizer,
-        "stage 0": zero.stage == 0,
         f"model family {shape.model_type}": shape.model_type not in _FAMILIES,
         "a shape assumed from its number of parameters": bool(shape.hf_config.get(ASSUMED)),
-        "tied embeddings": shape.tie_word_embeddings,
-        "mixture of experts": bool(
-            shape.hf_config.get("num_local_experts") or shape.hf_config.get("num_experts")
-        ),
-        "frozen parameters": training.trainable_parameters is not None,
-        "eager attention": training.attn_implementation == "eager",
-        "accumulation with offload": accumulates and offload.enabled,
+        # Exact for adapters on q_proj and v_proj and for trained top layers; others are guessed.
+        "the place of the trained parameters": training.trainable_parameters is not None,
+        # Measured 1.6 % higher than predicted; nobody knows why.
+        "mixture of experts at stage 3": bool(experts) and zero.stage == 3,
+        "expert parallelism": training.expert_parallel_size > 1,
         "NVMe offload": "nvme" in (offload.device, params.device),
         "parameter offload alone": params.enabled and not offload.enabled,
         "partial offload": offload.enabled and offload.ratio < 1,
         "unpinned offload": offload.enabled and not offload.pin_memory,
-        "ZeRO++": zero.stage == 3
-        and (zero.hpz_partition_size > 1 or zero.quantized_weights or zero.quantized_gradients),
-        "contiguous_gradients false": zero.stage > 0 and not zero.contiguous_gradients,
-        "reduce_scatter false": zero.stage > 0 and not zero.reduce_scatter,
-        "overlap_comm false at stage 3": zero.stage == 3 and not zero.overlap_comm,
+        "quantized weights": zero.stage == 3 and zero.quantized_weights,
+        # The row skipped every step.
+        "quantized gradients": zero.stage == 3 and zero.quantized_gradients,
         "round_robin_gradients": zero.stage in (1, 2) and zero.round_robin_gradients,
     }
     return tuple(name for name, is_there in found.items() if is_there)
@@ -53,3 +53,8 @@ def unmeasured(training: Training) -> tuple[str, ...]:
 def margin(training: Training) -> float:
     """Return how far a peak may lie above its prediction, relative to it."""
     return UNMEASURED_MARGIN if unmeasured(training) else MEASURED_MARGIN
+
+
+def running_margin(training: Training) -> float:
+    """Return the same for the claim that a job runs, though it may not fit."""
+    return UNMEASURED_MARGIN if unmeasured(training) else RUNNING_MARGIN

@@ -45,6 +45,10 @@ class Decoder(ABC):
             ),
         )
         self.training = training
+        self.shared: list[int] = []
+        """What all layers read, such as rotary tables; kept until the last has gone backward."""
+        self.named: list[int] = []
+        """What variables of the model's forward hold until it returns."""
         self.first_trained_layer = weights.first_trained_layer
         self.num_layers = num_layers
         self.head = head
@@ -73,12 +77,24 @@ class Decoder(ABC):
         """Record the embeddings' gradients."""
 
     @abstractmethod
-    def forward(self, index: int, stream: int, *, save: bool) -> tuple[int, Saved]:
-        """Record a layer; returns its output and what autograd keeps beside its input."""
+    def forward(
+        self, index: int, stream: int, *, save: bool, again: bool = False
+    ) -> tuple[int | None, Saved]:
+        """Record a layer; returns its output and what autograd keeps beside its input.
+
+        `again` is the second run of a checkpointed layer, which ends once it has come to the last
+        tensor that backward needs, before the last module has run: there is no output then.
+        """
 
     @abstractmethod
-    def backward(self, index: int, gradient: int, saved: Saved) -> int:
-        """Record a layer's backward; `gradient`, of its output, ends here."""
+    def backward(self, index: int, gradient: int, saved: Saved) -> int | None:
+        """Record a layer's backward; `gradient`, of its output, ends here.
+
+        Returns the gradient of its input, None where nothing below needs one.
+        """
+
+    def enter_backward(self) -> None:  # noqa: B027
+        """Record the modules without parameters that a layer's backward reaches first."""
 
     @abstractmethod
     def last_weights(self, index: int) -> tuple[int, ...]:
@@ -92,6 +108,8 @@ class Decoder(ABC):
     def final_norm_backward(self, gradient: int, saved: Saved) -> int:
         """Record its backward."""
 
+    holds_embeddings = False
+    """Whether the first layer's input has a name (`inputs_embeds`) until the last layer is over."""
     keeps_stream = False
     """Whether a layer's backward needs the layer's own input, as a fused LayerNorm does."""
 
@@ -99,43 +117,62 @@ class Decoder(ABC):
         """Record the whole micro step."""
         recorder, count = self.recorder, self.num_layers
         checkpointing = self.training.activation_checkpointing
-        holds = checkpointing or self.keeps_stream
         recorder.enter(Part.FORWARD, "embedding")
         # The model itself is the first module to start: stage 3 prefetches from here.
         recorder.fetch()
-        stream = self.embed()
         streams: dict[int, int] = {}
         kept: dict[int, Saved] = {}
-        for index in range(count):
-            recorder.enter(Part.FORWARD, f"layer {index} of {count}")
-            trained = index >= self.first_trained_layer
-            output, saved = self.forward(index, stream, save=trained and not checkpointing)
-            if holds and trained:
-                streams[index] = stream
-            else:
-                recorder.free(stream)
-            kept[index] = saved
-            stream = output
+        stream = self._layers_forward(streams, kept)
         final, norm_saved = self.final_norm()
+        recorder.free(*self.named)
         if not self.keeps_stream:
             recorder.free(stream)
-        gradient = head_and_loss(self.layers, self.head, final)
-        gradient = self.final_norm_backward(gradient, norm_saved)
+        of_final = head_and_loss(self.layers, self.head, final)
+        gradient: int | None = self.final_norm_backward(of_final, norm_saved)
         if self.keeps_stream:
             recorder.free(stream)
         for index in reversed(range(self.first_trained_layer, count)):
+            assert gradient is not None
             recorder.enter(Part.BACKWARD, f"layer {index} of {count}")
             if checkpointing:
                 # Autograd reaches the layer's last module first, then finds its inputs missing.
+                self.enter_backward()
                 recorder.fetch(*self.last_weights(index))
-                output, kept[index] = self.forward(index, streams[index], save=True)
+                output, kept[index] = self.forward(index, streams[index], save=True, again=True)
                 recorder.free(output)
             gradient = self.backward(index, gradient, kept[index])
-            if holds:
+            if checkpointing:
                 recorder.free(streams[index])
-        if self.first_trained_layer:
+        recorder.free(*self.shared)
+        if gradient is None or self.first_trained_layer:
             recorder.free(gradient)
             return recorder.program()
         recorder.enter(Part.BACKWARD, "embedding")
         self.embed_backward(gradient)
         return recorder.program()
+
+    def _layers_forward(self, streams: dict[int, int], kept: dict[int, Saved]) -> int:
+        """Record embeddings and layers; returns the last one's output.
+
+        Args:
+            streams: takes the layers' inputs that checkpoints hold.
+            kept: takes what autograd keeps of each layer.
+        """
+        count = self.num_layers
+        checkpointing = self.training.activation_checkpointing
+        stream = self.embed()
+        for index in range(count):
+            self.recorder.enter(Part.FORWARD, f"layer {index} of {count}")
+            trained = index >= self.first_trained_layer
+            output, kept[index] = self.forward(index, stream, save=trained and not checkpointing)
+            if trained and checkpointing:
+                streams[index] = stream
+            elif trained and self.keeps_stream:
+                kept[index].slots["stream"] = stream
+            elif index == 0 and self.holds_embeddings:
+                self.named.append(stream)
+            else:
+                self.recorder.free(stream)
+            assert output is not None
+            stream = output
+        return stream

@@ -39,8 +39,10 @@ def make_groups(
         parameters: the model's.
         elements: of each parameter on one rank.
     """
-    dense = [k for k, p in enumerate(parameters) if p.trainable and not p.expert]
-    experts = [k for k, p in enumerate(parameters) if p.trainable and p.expert]
+    # Without expert parallelism DeepSpeed does not tell experts from other weights.
+    apart = training.expert_parallel_size > 1
+    dense = [k for k, p in enumerate(parameters) if p.trainable and not (apart and p.expert)]
+    experts = [k for k, p in enumerate(parameters) if p.trainable and apart and p.expert]
     expert_ranks = max(training.world_size // training.expert_parallel_size, 1)
     groups = [Group(dense, training.world_size), Group(experts, expert_ranks)]
     groups = [group for group in groups if group.members]

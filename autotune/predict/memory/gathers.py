@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from autotune.predict.memory.allocator import GATHER, MAIN, Block
 from autotune.predict.memory.engine import Engine
 from autotune.predict.memory.items import Item
+from autotune.predict.training import Training
 
 
 @dataclass(slots=True)
@@ -98,6 +99,9 @@ class Gathers:
         self.land_all()
         for parameter in list(self.whole):
             self._drop(parameter)
+
+    def forget_secondary(self) -> None:
+        """`invalidate_secondary_tensor`: the step has changed the weights."""
         for block in self.secondary.values():
             self.allocator.free(block)
         self.secondary = {}
@@ -196,14 +200,18 @@ class Gathers:
 
     def _make_secondary(self, parameter: int) -> None:
         """ZeRO++ hpZ: after its first use a parameter leaves a copy within the node."""
-        group = min(self.zero.hpz_partition_size, self.engine.training.world_size)
-        if group <= 1 or parameter in self.secondary:
-            return
-        shard = -(-self.engine.elements[parameter] // group)
-        self.secondary[parameter] = self.allocator.allocate(
-            self.engine.element_bytes * shard, Item.SECONDARY_WEIGHTS
-        )
+        elements = secondary_elements(self.engine.training, self.engine.elements[parameter])
+        if elements and parameter not in self.secondary:
+            self.secondary[parameter] = self.allocator.allocate(
+                self.engine.element_bytes * elements, Item.SECONDARY_WEIGHTS
+            )
 
     def _drop(self, parameter: int) -> None:
         self.allocator.free(self.whole.pop(parameter))
         self.available -= self.engine.elements[parameter]
+
+
+def secondary_elements(training: Training, elements: int) -> int:
+    """Return the elements of a parameter that ZeRO++ hpZ keeps within the node; 0 without it."""
+    group = min(training.zero.hpz_partition_size, training.world_size)
+    return -(-elements // group) if group > 1 else 0

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from autotune.predict.memory.attention import attention, attention_backward
 from autotune.predict.memory.decoder import Decoder
+from autotune.predict.memory.items import Item
 from autotune.predict.memory.layers import Dense, Norm, Saved
 from autotune.predict.memory.parameters import Weights
 from autotune.predict.training import Training
@@ -130,9 +131,9 @@ class GptDecoder(Decoder):
         """Record tokens plus positions."""
         layers = self.layers
         words = layers.embedding(self.net.embedding, self.hidden)
-        places = layers.embedding(self.net.positions, self.hidden)
+        places = layers.embedding(self.net.positions, self.hidden, one_row=not self.is_opt)
         stream = layers.activation(self.hidden)
-        self.recorder.free(words, places)
+        self.named = [words, places]
         stream, self.embedding_mask = layers.dropout(
             stream, self.hidden, self.embedding_dropout_rate
         )
@@ -142,7 +143,11 @@ class GptDecoder(Decoder):
         """Record both tables' gradients."""
         layers = self.layers
         through = layers.dropout_backward(gradient, self.hidden, self.embedding_mask)
-        layers.embedding_backward(self.net.positions, through, last=False)
+        row = None
+        if not self.is_opt:
+            shared = self.training.element_bytes * self.training.seq_len * self.hidden
+            row = self.recorder.allocate(shared, Item.ACTIVATION_GRADIENTS)
+        layers.embedding_backward(self.net.positions, row or through, last=row is not None)
         layers.embedding_backward(self.net.embedding, through)
         if through != gradient:
             self.recorder.free(gradient)
@@ -161,7 +166,9 @@ class GptDecoder(Decoder):
         return self.net.layers[index].down.own
 
     # ------------------------------------------------------------------ forward
-    def forward(self, index: int, stream: int, *, save: bool) -> tuple[int, Saved]:
+    def forward(
+        self, index: int, stream: int, *, save: bool, again: bool = False
+    ) -> tuple[int | None, Saved]:
         """Record one layer; `stream`, its input, belongs to the caller."""
         del stream
         recorder, layers, layer = self.recorder, self.layers, self.net.layers[index]
@@ -174,7 +181,9 @@ class GptDecoder(Decoder):
         branch = layers.linear(layer.output)
         branch, mask = layers.dropout(branch, self.hidden, self.dropout_rate)
         middle = layers.activation(self.hidden)
-        recorder.free(branch)
+        # GPT-2's block has a name for it until it returns.
+        attended = None if self.is_opt else branch
+        recorder.free(branch if self.is_opt else None)
         saved.slots |= {"middle": middle} | _named("first_mask", mask)
         if not save:
             recorder.free(saved.take("mixed"))
@@ -182,12 +191,19 @@ class GptDecoder(Decoder):
         saved.slots["normal_mlp"] = normal
         up = layers.linear(layer.up)
         product = self.activate(up, saved)
-        branch = layers.linear(layer.down)
         saved.slots["product"] = product
+        if again and self.dropout_rate <= 0:
+            recorder.fetch(*layer.down.own)
+            recorder.free(attended)
+            return None, saved
+        branch = layers.linear(layer.down)
         branch, mask = layers.dropout(branch, self.hidden, self.dropout_rate)
         saved.slots |= _named("second_mask", mask)
+        if again:
+            recorder.free(branch, attended)
+            return None, saved
         output = layers.activation(self.hidden)
-        recorder.free(branch)
+        recorder.free(branch, attended)
         if save:
             return output, saved
         recorder.free(*saved.slots.values())
@@ -196,12 +212,13 @@ class GptDecoder(Decoder):
     def project(self, layer: Layer) -> tuple[int, ...]:
         """Record query, key and value; OPT scales its queries."""
         layers = self.layers
-        slots = [layers.linear(dense) for dense in layer.projections]
-        if self.is_opt:
-            scaled = layers.activation(self.hidden)
-            self.recorder.free(slots[-1])
-            slots = [scaled, *slots[:-1]]
-        return tuple(slots)
+        if not self.is_opt:
+            return (layers.linear(layer.projections[0]),)
+        of_key, of_value, of_query = layer.projections
+        query = layers.linear(of_query)
+        scaled = layers.activation(self.hidden)
+        self.recorder.free(query)
+        return scaled, layers.linear(of_key), layers.linear(of_value)
 
     def norm(self, norm: Norm, saved: Saved, prefix: str) -> int:
         """Record a LayerNorm, keeping its statistics under `prefix`."""
@@ -242,8 +259,10 @@ class GptDecoder(Decoder):
         """Record one layer's backward; `gradient`, of its output, ends here."""
         recorder, layers, layer = self.recorder, self.layers, self.net.layers[index]
         branch = layers.dropout_backward(gradient, self.hidden, saved.take("second_mask"))
+        # ReLU keeps its result, which is the product, for itself too.
+        product = None if self.is_opt else saved.take("product")
         of_product = layers.linear_backward(
-            layer.down, branch, saved.take("product"), borrowed=branch == gradient
+            layer.down, branch, product, borrowed=branch == gradient
         )
         of_up = self.activate_backward(of_product, saved)
         into_norm = layers.linear_backward(layer.up, of_up, saved.take("normal_mlp"))
@@ -256,6 +275,7 @@ class GptDecoder(Decoder):
         query, key, value = attention_backward(layers, self.attention, mixed, saved)
         into_norm = self.project_backward(layer, (query, key, value), saved)
         into_norm = self.norm_backward(layer.first_norm, into_norm, saved, "first_")
+        recorder.free(saved.take("stream"))
         result = layers.activation_gradient(self.hidden)
         recorder.free(residual, into_norm)
         return result
@@ -269,39 +289,33 @@ class GptDecoder(Decoder):
             recorder.free(query, key, value)
             return layers.linear_backward(layer.projections[0], joined, saved.take("normal_in"))
         of_key, of_value, of_query = layer.projections
-        first = layers.linear_backward(of_value, value)
-        second = layers.linear_backward(of_key, key)
-        total = layers.activation_gradient(self.hidden)
-        recorder.free(first, second)
+        total = layers.linear_backward(of_value, value)
+        total = layers.linear_backward(of_key, key, added_to=total)
         scaled = layers.activation_gradient(self.hidden)
         recorder.free(query)
-        third = layers.linear_backward(of_query, scaled, saved.take("normal_in"))
-        result = layers.activation_gradient(self.hidden)
-        recorder.free(total, third)
-        return result
+        return layers.linear_backward(of_query, scaled, saved.take("normal_in"), added_to=total)
 
     def activate_backward(self, gradient: int, saved: Saved) -> int:
         """Record the activation's backward."""
         layers, recorder = self.layers, self.recorder
         if self.is_opt:
             result = layers.activation_gradient(self.mlp)
-            recorder.free(gradient)
+            recorder.free(gradient, saved.take("product"))
             return result
-        of_half = layers.activation_gradient(self.mlp)
         of_tanh = layers.activation_gradient(self.mlp)
+        of_half = layers.activation_gradient(self.mlp)
         recorder.free(gradient, saved.take("half"), saved.take("plus_one"))
         of_inner = layers.activation_gradient(self.mlp)
         recorder.free(of_tanh, saved.take("tanh"))
         of_sum = layers.activation_gradient(self.mlp)
         recorder.free(of_inner)
-        of_cube = layers.activation_gradient(self.mlp)
-        square = layers.activation_gradient(self.mlp)
+        of_cube, square, tripled = (layers.activation_gradient(self.mlp) for _ in range(3))
         by_cube = layers.activation_gradient(self.mlp)
-        recorder.free(square, of_cube)
+        recorder.free(square, tripled, of_cube, saved.take("up"))
         total = layers.activation_gradient(self.mlp)
         recorder.free(of_sum, by_cube)
         by_half = layers.activation_gradient(self.mlp)
-        recorder.free(of_half, saved.take("up"))
+        recorder.free(of_half)
         result = layers.activation_gradient(self.mlp)
         recorder.free(total, by_half)
         return result

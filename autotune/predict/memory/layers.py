@@ -123,15 +123,25 @@ class Layers:
     # ------------------------------------------------------------------ linear
     def linear(self, dense: Dense, item: Item = Item.ACTIVATIONS) -> int:
         """Record `y = x W`; the caller keeps `x` if backward needs it."""
-        recorder, sizes = self.recorder, self.sizes
+        recorder = self.recorder
         recorder.fetch(*dense.own)
-        recorder.workspace(0)
-        output = recorder.allocate(sizes.element_bytes * sizes.tokens * dense.num_outputs, item)
+        output = self.product(dense, item)
         recorder.release(*dense.own)
         return output if dense.adapter is None else self._adapted(dense, output)
 
+    def product(self, dense: Dense, item: Item = Item.ACTIVATIONS) -> int:
+        """Record the same inside a module that has gathered the weights."""
+        sizes = self.sizes
+        self.recorder.workspace(0)
+        return self.recorder.allocate(sizes.element_bytes * sizes.tokens * dense.num_outputs, item)
+
     def linear_backward(
-        self, dense: Dense, gradient: int | None, *kept: int | None, borrowed: bool = False
+        self,
+        dense: Dense,
+        gradient: int | None,
+        *kept: int | None,
+        borrowed: bool = False,
+        added_to: int | None = None,
     ) -> int:
         """Record the gradients of a linear module; returns that of its input.
 
@@ -140,19 +150,32 @@ class Layers:
             gradient: the gradient of its output, which ends here unless `borrowed`.
             kept: tensors that forward kept for this node; they go before the hook runs.
             borrowed: the output's gradient is still needed elsewhere, as on a residual branch.
+            added_to: another module's gradient of the same input, which ends in a sum with this
+                one, before the hook of this module's weight runs if it has no bias.
         """
         recorder = self.recorder
         recorder.fetch(*dense.own)
         recorder.workspace(1)
         if dense.adapter is not None:
             self._adapter_backward(dense)
+        # A plain product computes the weight's gradient first, one with a bias the input's.
+        weight = self.weight_gradient(dense.weight) if dense.bias is None else None
         result = self.activation_gradient(dense.num_inputs)
-        weight = self.weight_gradient(dense.weight)
-        bias = None if dense.bias is None else self.weight_gradient(dense.bias)
+        bias = None
+        if dense.bias is not None:
+            weight = self.weight_gradient(dense.weight)
+            bias = self.weight_gradient(dense.bias)
         # A node's inputs are freed before the gradient's hook runs.
         recorder.free(None if borrowed else gradient, *kept)
-        self.accumulate(dense.bias, bias)
-        self.accumulate(dense.weight, weight)
+        if dense.bias is not None:
+            self.accumulate(dense.bias, bias)
+            self.accumulate(dense.weight, weight)
+        if added_to is not None:
+            total = self.activation_gradient(dense.num_inputs)
+            recorder.free(added_to, result)
+            result = total
+        if dense.bias is None:
+            self.accumulate(dense.weight, weight)
         recorder.release(*dense.own)
         return result
 
@@ -195,11 +218,14 @@ class Layers:
         recorder.free(branch)
 
     # ------------------------------------------------------------------ norms
-    def rms_norm(self, weight: int, width: int, *, save: bool) -> tuple[int, Saved]:
+    def rms_norm(
+        self, weight: int, width: int, *, save: bool, through: bool = True
+    ) -> tuple[int, Saved]:
         """Record Hugging Face's RMSNorm, which computes in fp32.
 
-        Kept in 16 bit: the fp32 input (4 bytes an element), the normalised input (2) and one
-        fp32 scale a token; the output (2) is kept by whoever uses it.
+        Kept in 16 bit: the fp32 input (4 bytes an element) and one fp32 scale a token, unless
+        `through` is False since nothing below is trained; for the weight's gradient, unless it is
+        frozen, the normalised input (2). The output (2) is kept by whoever uses it.
         """
         recorder = self.recorder
         recorder.fetch(weight)
@@ -207,9 +233,13 @@ class Layers:
         squared = self.activation(width, fp32=True)
         variance = self.activation(1, fp32=True)
         recorder.free(squared)
+        shifted = self.activation(1, fp32=True)
         scale = self.activation(1, fp32=True)
-        recorder.free(variance)
+        recorder.free(shifted)
         normal_wide = self.activation(width, fp32=True)
+        keeps_input, keeps_normal = save and through, save and self.trainable(weight)
+        if not keeps_input:
+            recorder.free(wide)
         if self.sizes.low_precision:
             normal = self.activation(width)
             output = self.activation(width)
@@ -217,29 +247,49 @@ class Layers:
         else:
             normal = normal_wide
             output = self.activation(width)
+        recorder.free(variance)
         recorder.release(weight)
-        if save:
-            return output, Saved({"wide": wide, "scale": scale, "normal": normal})
-        recorder.free(wide, scale, normal)
-        return output, Saved()
+        saved = Saved({"wide": wide, "scale": scale} if keeps_input else {})
+        if not keeps_input:
+            recorder.free(scale)
+        if keeps_normal:
+            saved.slots["normal"] = normal
+        else:
+            recorder.free(normal)
+        return output, saved
 
-    def rms_norm_backward(self, weight: int, width: int, gradient: int, saved: Saved) -> int:
-        """Record RMSNorm's backward; up to five fp32 tensors live at once."""
+    def rms_norm_backward(
+        self, weight: int, width: int, gradient: int, saved: Saved, *, through: bool = True
+    ) -> int | None:
+        """Record RMSNorm's backward; up to five fp32 tensors live at once.
+
+        Returns the gradient of its input, None if nothing below is trained.
+        """
         recorder = self.recorder
         recorder.fetch(weight)
-        normal_gradient = self.activation_gradient(width)
+        normal_gradient = self.activation_gradient(width) if through else None
         product = self.activation_gradient(width) if self.trainable(weight) else None
+        of_weight = self.weight_gradient(weight)
         recorder.free(product, gradient, saved.take("normal"))
-        self.accumulate(weight, self.weight_gradient(weight))
+        self.accumulate(weight, of_weight)
+        if normal_gradient is None:
+            recorder.release(weight)
+            return None
         if self.sizes.low_precision:
             wide_gradient = self.activation_gradient(width, fp32=True)
             recorder.free(normal_gradient)
         else:
             wide_gradient = normal_gradient
-        by_scale = self.activation_gradient(width, fp32=True)
         of_scale = self.activation_gradient(width, fp32=True)
-        recorder.free(wide_gradient, of_scale, saved.take("scale"))
-        power = [self.activation_gradient(width, fp32=True) for _ in range(4)]
+        by_scale = self.activation_gradient(width, fp32=True)
+        summed = self.activation_gradient(1, fp32=True)
+        recorder.free(wide_gradient, of_scale)
+        # rsqrt's backward: cube, product, scaled.
+        root = [self.activation_gradient(1, fp32=True) for _ in range(3)]
+        recorder.free(root[0], root[1], summed, saved.take("scale"))
+        power = [self.activation_gradient(width, fp32=True)]
+        recorder.free(root[2])
+        power += [self.activation_gradient(width, fp32=True) for _ in range(3)]
         recorder.free(power[1], power[2], power[0], saved.take("wide"))
         total = self.activation_gradient(width, fp32=True)
         recorder.free(by_scale, power[3])
@@ -273,10 +323,12 @@ class Layers:
         return result
 
     # ------------------------------------------------------------------ embeddings
-    def embedding(self, weight: int, width: int) -> int:
-        """Record a look-up."""
+    def embedding(self, weight: int, width: int, *, one_row: bool = False) -> int:
+        """Record a look-up, for all sequences or for one that they share."""
+        sizes = self.sizes
+        tokens = sizes.seq_len if one_row else sizes.tokens
         self.recorder.fetch(weight)
-        output = self.activation(width)
+        output = self.recorder.allocate(sizes.element_bytes * tokens * width, Item.ACTIVATIONS)
         self.recorder.release(weight)
         return output
 

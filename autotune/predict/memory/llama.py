@@ -11,7 +11,8 @@ from autotune.model_shape import ModelShape
 from autotune.predict.memory.attention import attention, attention_backward
 from autotune.predict.memory.decoder import Decoder
 from autotune.predict.memory.experts import ExpertSizes, expert_sizes, experts, experts_backward
-from autotune.predict.memory.layers import Dense, Saved
+from autotune.predict.memory.items import Item
+from autotune.predict.memory.layers import FP32, Dense, Saved
 from autotune.predict.memory.parameters import Weights
 from autotune.predict.training import Training
 
@@ -106,6 +107,8 @@ def _layer(weights: Weights, shape: ModelShape, name: str) -> Layer:
 class LlamaDecoder(Decoder):
     """Records LLaMA's layers."""
 
+    holds_embeddings = True
+
     def __init__(self, training: Training) -> None:
         net = network(training)
         super().__init__(training, net.weights, num_layers=len(net.layers), head=net.head)
@@ -115,8 +118,34 @@ class LlamaDecoder(Decoder):
             self.layers.tied.add(net.embedding)
 
     def embed(self) -> int:
-        """Record the look-up."""
-        return self.layers.embedding(self.net.embedding, self.hidden)
+        """Record the look-up, and the rotary tables that all layers share."""
+        self.recorder.fetch()  # the model without its head
+        stream = self.layers.embedding(self.net.embedding, self.hidden)
+        self.recorder.fetch()  # the rotary tables
+        self.shared = self._rotary_tables()
+        return stream
+
+    def _rotary_tables(self) -> list[int]:
+        """Record cosine and sine of every position, computed in fp32."""
+        shape, recorder = self.training.model, self.recorder
+        head = shape.attention_width // shape.num_attention_heads
+        size = self.training.seq_len * head * FP32
+
+        def table(num_bytes: int) -> int:
+            return recorder.allocate(num_bytes, Item.ACTIVATIONS)
+
+        angles, doubled = table(size // 2), table(size)
+        scaled = []
+        for _ in ("cosine", "sine"):
+            plain = table(size)
+            scaled.append(table(size))
+            recorder.free(plain)
+        if not self.layers.sizes.low_precision:
+            recorder.free(angles, doubled)
+            return scaled
+        narrow = [table(size * self.training.element_bytes // FP32) for _ in scaled]
+        recorder.free(angles, doubled, *scaled)
+        return narrow
 
     def embed_backward(self, gradient: int) -> None:
         """Record the table's gradient."""
@@ -126,24 +155,38 @@ class LlamaDecoder(Decoder):
         """Record the norm before the head."""
         return self.layers.rms_norm(self.net.norm, self.hidden, save=True)
 
+    def _through(self, index: int) -> bool:
+        """Whether anything below a layer is trained, so that its input needs a gradient."""
+        weights = self.net.weights
+        return not weights.frozen or index > self.first_trained_layer
+
     def final_norm_backward(self, gradient: int, saved: Saved) -> int:
         """Record its backward."""
-        return self.layers.rms_norm_backward(self.net.norm, self.hidden, gradient, saved)
+        result = self.layers.rms_norm_backward(self.net.norm, self.hidden, gradient, saved)
+        assert result is not None
+        return result
 
     def last_weights(self, index: int) -> tuple[int, ...]:
-        """Return the down projection, or the experts."""
+        """Return the down projection, or all of the block with experts."""
         layer = self.net.layers[index]
         if layer.down is not None:
             return layer.down.own
+        assert layer.router is not None
         assert layer.expert_weights is not None
-        return layer.expert_weights
+        return *layer.router.own, *layer.expert_weights
 
     # ------------------------------------------------------------------ forward
-    def forward(self, index: int, stream: int, *, save: bool) -> tuple[int, Saved]:
+    def forward(
+        self, index: int, stream: int, *, save: bool, again: bool = False
+    ) -> tuple[int | None, Saved]:
         """Record one layer; `stream`, its input, belongs to the caller."""
         del stream
         recorder, layers, layer = self.recorder, self.layers, self.net.layers[index]
-        normal, kept = layers.rms_norm(layer.input_norm, self.hidden, save=save)
+        recorder.fetch()  # the layer
+        normal, kept = layers.rms_norm(
+            layer.input_norm, self.hidden, save=save, through=self._through(index)
+        )
+        recorder.fetch()  # its attention
         saved = Saved({f"input_{k}": v for k, v in kept.slots.items()})
         query = layers.linear(layer.query)
         key, value = layers.linear(layer.key), layers.linear(layer.value)
@@ -151,43 +194,63 @@ class LlamaDecoder(Decoder):
         recorder.free(query, key)
         mixed, kept = attention(layers, self.attention, (*rotated, value), save=save)
         saved.slots |= kept.slots | {"mixed": mixed}
+        projected = layers.linear(layer.output)
         if save:
             saved.slots["normal_in"] = normal
         else:
-            recorder.free(normal)
-        projected = layers.linear(layer.output)
-        if not save:
-            recorder.free(mixed)
+            recorder.free(normal, mixed, *kept.slots.values())
         middle = layers.activation(self.hidden)
         recorder.free(projected)
         normal, kept = layers.rms_norm(layer.post_norm, self.hidden, save=save)
         saved.slots |= {f"post_{k}": v for k, v in kept.slots.items()} | {"normal_mlp": normal}
         if self.experts is None:
-            down = self.mlp_forward(layer, saved, save=save)
+            down = self.mlp_forward(layer, saved, save=save, again=again)
         else:
-            down = experts(layers, self.experts, self._expert_layer(layer), saved, save=save)
-        if not save:
-            recorder.free(normal)
+            down = experts(
+                layers, self.experts, self._expert_layer(layer), saved, save=save, again=again
+            )
+        if not save or not self._keeps_mlp_input(layer):
+            recorder.free(saved.take("normal_mlp"))
+        if down is None:
+            recorder.free(middle)
+            return None, saved
         output = layers.activation(self.hidden)
         recorder.free(down, middle)
         return output, saved if save else Saved()
 
+    def _keeps_mlp_input(self, layer: Layer) -> bool:
+        """Whether the modules that read it are trained."""
+        first = layer.gate or layer.router
+        assert first is not None
+        return self.layers.keeps_input(first)
+
+    def enter_backward(self) -> None:
+        """Backward reaches the layer and its MLP before the MLP's last module."""
+        self.recorder.fetch()
+        self.recorder.fetch()
+
     def rotate(self, width: int) -> int:
         """Record rotary embeddings: `x cos + rotate_half(x) sin`."""
         layers, recorder = self.layers, self.recorder
-        cosine, half, sine = (layers.activation(width) for _ in range(3))
-        recorder.free(half)
+        cosine = layers.activation(width)
+        negated = layers.activation(width // 2)
+        turned = layers.activation(width)
+        recorder.free(negated)
+        sine = layers.activation(width)
+        recorder.free(turned)
         total = layers.activation(width)
         recorder.free(cosine, sine)
         return total
 
-    def mlp_forward(self, layer: Layer, saved: Saved, *, save: bool) -> int:
+    def mlp_forward(self, layer: Layer, saved: Saved, *, save: bool, again: bool) -> int | None:
         """Record `down(silu(gate(x)) * up(x))`; gate, silu, up and the product are kept."""
         assert layer.gate is not None
         assert layer.up is not None
         assert layer.down is not None
         layers, recorder = self.layers, self.recorder
+        recorder.fetch()  # the MLP
         gate = layers.linear(layer.gate)
+        recorder.fetch()  # SiLU
         silu = layers.activation(self.mlp)
         if not save:
             recorder.free(gate)
@@ -195,7 +258,9 @@ class LlamaDecoder(Decoder):
         product = layers.activation(self.mlp)
         if not save:
             recorder.free(silu, up)
-        down = layers.linear(layer.down)
+        if again:
+            recorder.fetch(*layer.down.own)
+        down = None if again else layers.linear(layer.down)
         if not save:
             recorder.free(product)
         elif not layers.keeps_input(layer.down):
@@ -211,18 +276,27 @@ class LlamaDecoder(Decoder):
         return layer.router, layer.expert_weights, self.training.expert_parallel_size
 
     # ------------------------------------------------------------------ backward
-    def backward(self, index: int, gradient: int, saved: Saved) -> int:
+    def backward(self, index: int, gradient: int, saved: Saved) -> int | None:
         """Record one layer's backward; `gradient`, of its output, ends here."""
         recorder, layers, layer = self.recorder, self.layers, self.net.layers[index]
+        if not self.training.activation_checkpointing:
+            self.enter_backward()
         if self.experts is None:
             into_norm = self._mlp_backward(layer, gradient, saved)
         else:
-            into_norm = experts_backward(layers, self.experts, self._expert_layer(layer), saved)
-        into_norm = layers.rms_norm_backward(
+            into_norm = experts_backward(
+                layers,
+                self.experts,
+                self._expert_layer(layer),
+                saved,
+                leaf=self.training.zero.stage == 3,
+            )
+        through_norm = layers.rms_norm_backward(
             layer.post_norm, self.hidden, into_norm, _part(saved, "post_")
         )
         residual = layers.activation_gradient(self.hidden)
-        recorder.free(gradient, into_norm)
+        recorder.free(gradient, through_norm)
+        recorder.fetch()  # attention
         # The residual's gradient serves the attention branch and the sum at its end.
         mixed = layers.linear_backward(layer.output, residual, borrowed=True)
         query, key, value = attention_backward(layers, self.attention, mixed, saved)
@@ -231,27 +305,45 @@ class LlamaDecoder(Decoder):
             self._rotate_backward(width, slot)
             for width, slot in zip(widths, (key, query), strict=True)
         )
-        of_value = layers.linear_backward(layer.value, value)
-        of_key = layers.linear_backward(layer.key, key)
-        total = layers.activation_gradient(self.hidden)
-        recorder.free(of_value, of_key)
-        of_query = layers.linear_backward(layer.query, query, saved.take("normal_in"))
-        into_norm = layers.activation_gradient(self.hidden)
-        recorder.free(total, of_query)
-        into_norm = layers.rms_norm_backward(
-            layer.input_norm, self.hidden, into_norm, _part(saved, "input_")
+        total = layers.linear_backward(layer.value, value)
+        key = self._joined_heads(self.attention.key_value_width, key)
+        total = layers.linear_backward(layer.key, key, added_to=total)
+        query = self._joined_heads(self.attention.width, query)
+        into_norm = layers.linear_backward(
+            layer.query, query, saved.take("normal_in"), added_to=total
         )
-        result = layers.activation_gradient(self.hidden)
-        recorder.free(residual, into_norm)
+        through_norm = layers.rms_norm_backward(
+            layer.input_norm,
+            self.hidden,
+            into_norm,
+            _part(saved, "input_"),
+            through=self._through(index),
+        )
+        result = layers.activation_gradient(self.hidden) if through_norm is not None else None
+        recorder.free(residual, through_norm)
         return result
 
     def _rotate_backward(self, width: int, gradient: int) -> int:
         layers, recorder = self.layers, self.recorder
-        cosine, half, sine = (layers.activation_gradient(width) for _ in range(3))
-        recorder.free(half)
+        turned = layers.activation_gradient(width)
+        negated = layers.activation_gradient(width // 2)
+        first = layers.activation_gradient(width)
+        recorder.free(negated)
+        second = layers.activation_gradient(width)
+        recorder.free(turned)
+        sine = layers.activation_gradient(width)
+        recorder.free(first, second)
+        cosine = layers.activation_gradient(width)
+        recorder.free(gradient)
         total = layers.activation_gradient(width)
-        recorder.free(cosine, sine, gradient)
+        recorder.free(sine, cosine)
         return total
+
+    def _joined_heads(self, width: int, gradient: int) -> int:
+        """Record the copy that puts heads side by side again: rotation's gradient is by head."""
+        copy = self.layers.activation_gradient(width)
+        self.recorder.free(gradient)
+        return copy
 
     def _mlp_backward(self, layer: Layer, gradient: int, saved: Saved) -> int:
         assert layer.gate is not None
@@ -259,16 +351,14 @@ class LlamaDecoder(Decoder):
         assert layer.down is not None
         layers, recorder = self.layers, self.recorder
         product = layers.linear_backward(layer.down, gradient, saved.take("product"), borrowed=True)
-        of_silu = layers.activation_gradient(self.mlp)
         of_up = layers.activation_gradient(self.mlp)
+        of_silu = layers.activation_gradient(self.mlp)
         recorder.free(product, saved.take("silu"), saved.take("up"))
         by_up = layers.linear_backward(layer.up, of_up)
+        recorder.fetch()  # SiLU
         of_gate = layers.activation_gradient(self.mlp)
         recorder.free(of_silu, saved.take("gate"))
-        by_gate = layers.linear_backward(layer.gate, of_gate, saved.take("normal_mlp"))
-        total = layers.activation_gradient(self.hidden)
-        recorder.free(by_up, by_gate)
-        return total
+        return layers.linear_backward(layer.gate, of_gate, saved.take("normal_mlp"), added_to=by_up)
 
 
 def _part(saved: Saved, prefix: str) -> Saved:

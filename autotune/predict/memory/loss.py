@@ -3,6 +3,8 @@
 from autotune.predict.memory.items import Item, Part
 from autotune.predict.memory.layers import FP32, Dense, Layers
 
+_LABEL_BYTES = 8
+
 
 def head_and_loss(layers: Layers, head: Dense, hidden: int) -> int:
     """Record the head, Hugging Face's causal loss and their backward.
@@ -24,10 +26,17 @@ def head_and_loss(layers: Layers, head: Dense, hidden: int) -> int:
     recorder.enter(Part.LOSS, "forward")
     logits = layers.linear(head, Item.LOGITS)
     wide = recorder.allocate(wide_bytes, Item.LOGITS) if low_precision else None
+    padded, labels = (
+        recorder.allocate(_LABEL_BYTES * layers.sizes.tokens, Item.LOGITS) for _ in range(2)
+    )
     log_softmax = recorder.allocate(wide_bytes, Item.LOGITS)
-    recorder.free(wide, logits)
+    recorder.free(wide, padded, logits)
+    kept = hidden if layers.keeps_input(head) else None
+    if kept is None:
+        recorder.free(hidden)
     recorder.enter(Part.LOSS, "backward")
     of_loss = recorder.allocate(wide_bytes, Item.LOGITS)
+    recorder.free(labels)
     of_wide = recorder.allocate(wide_bytes, Item.LOGITS)
     recorder.free(of_loss, log_softmax)
     gradient = of_wide
@@ -35,4 +44,4 @@ def head_and_loss(layers: Layers, head: Dense, hidden: int) -> int:
         gradient = recorder.allocate(wide_bytes // 2, Item.LOGITS)
         recorder.free(of_wide)
     recorder.enter(Part.BACKWARD, "head")
-    return layers.linear_backward(head, gradient, hidden)
+    return layers.linear_backward(head, gradient, kept)

@@ -1,17 +1,18 @@
 """The two entries: a verdict by replay, and a screening by closed form."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autotune.ceiling import GIB
 from autotune.hardware import Device
 from autotune.predict.memory import coverage
-from autotune.predict.memory.bill import Bill, DeviceBill, HostBill
+from autotune.predict.memory.bill import Bill, DeviceBill, HostBill, UnderCeiling
 from autotune.predict.memory.closed_form import estimate
 from autotune.predict.memory.families import is_traced
 from autotune.predict.memory.families import program as program_of
 from autotune.predict.memory.host import host_memory
+from autotune.predict.memory.limits import smallest_limit
 from autotune.predict.memory.program import Parameter, Program
-from autotune.predict.memory.replay import replay
+from autotune.predict.memory.replay import Replayed, replay
 from autotune.predict.memory.summary import weigh
 from autotune.predict.training import Training
 
@@ -40,21 +41,44 @@ class Surroundings:
 
 
 def predict_memory(
-    training: Training, surroundings: Surroundings, *, program: Program | None = None
+    training: Training,
+    surroundings: Surroundings,
+    *,
+    program: Program | None = None,
+    find_limit: bool = False,
 ) -> Bill:
     """Predict one rank's memory by replaying its tensors; tens of milliseconds.
+
+    With a ceiling the job is replayed under it, since an allocator that is pressed gives back its
+    cache, and one that is fragmented runs out before the peak.
 
     Args:
         training: the job.
         surroundings: device, ceiling and host.
         program: a micro step traced before; None takes the family's, or traces it.
+        find_limit: also find the smallest ceiling under which it runs, in a dozen more replays.
 
     Raises:
         WorkloadError: the model has to be traced, and cannot be.
     """
     recorded = program or program_of(training)
-    result = replay(training, recorded, workspace_bytes=surroundings.device.workspace_bytes)
+    workspace_bytes = surroundings.device.workspace_bytes
+    result = replay(training, recorded, workspace_bytes=workspace_bytes)
+    limit_bytes = None
+    if find_limit:
+        limit_bytes = smallest_limit(
+            training, recorded, workspace_bytes=workspace_bytes, unlimited=result
+        )
     peak = result.peak
+    outside = outside_bytes(training, emulated=surroundings.emulated)
+    margin = coverage.margin(training)
+    judged = None
+    if surroundings.ceiling_bytes is not None:
+        judge = _Judge(training, recorded, workspace_bytes, unlimited=result)
+        allowed = surroundings.ceiling_bytes - outside
+        judged = judge.under(allowed, margin)
+        if limit_bytes is not None and judged.fits:
+            limit_bytes = min(limit_bytes, int(allowed / (1 + margin)))
     device = DeviceBill(
         items=peak.items,
         part=peak.part.value,
@@ -62,9 +86,11 @@ def predict_memory(
         peak_allocated_bytes=result.peak_allocated_bytes,
         peak_reserved_bytes=result.peak_reserved_bytes,
         init_allocated_bytes=result.init_allocated_bytes,
-        outside_bytes=outside_bytes(training, emulated=surroundings.emulated),
-        margin=coverage.margin(training),
+        outside_bytes=outside,
+        margin=margin,
         ceiling_bytes=surroundings.ceiling_bytes,
+        limit_bytes=limit_bytes,
+        judged=judged,
         parts=tuple(result.peaks.values()),
     )
     method = "traced" if program or is_traced(training) else "replay"
@@ -81,10 +107,62 @@ def screen_memory(training: Training, surroundings: Surroundings) -> Bill:
         peak_allocated_bytes=result.peak_allocated_bytes,
         peak_reserved_bytes=None,
         outside_bytes=outside_bytes(training, emulated=surroundings.emulated),
-        margin=coverage.margin(training),
+        margin=coverage.margin(training) + coverage.FRAGMENTATION_MARGIN,
         ceiling_bytes=surroundings.ceiling_bytes,
     )
     return _bill(training, surroundings, device, weigh(training).parameters, method="closed form")
+
+
+def runs_under(training: Training, device: Device, limit_bytes: int) -> bool:
+    """Whether a job runs steadily where the allocator may reserve so much; no margin is added.
+
+    Raises:
+        WorkloadError: the model has to be traced, and cannot be.
+    """
+    return replay(
+        training,
+        program_of(training),
+        workspace_bytes=device.workspace_bytes,
+        limit_bytes=limit_bytes,
+    ).fits
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Decides by replay whether a job runs under a limit of the allocator."""
+
+    training: Training
+    program: Program
+    workspace_bytes: int
+    unlimited: Replayed = field(kw_only=True)
+
+    def under(self, limit_bytes: int, margin: float) -> UnderCeiling:
+        """Judge with the margin kept free, and with less of it only if it does not run then."""
+        known = self.unlimited
+        kept = round(limit_bytes / (1 + margin))
+        if kept >= max(known.peak_reserved_bytes, known.init_reserved_bytes):
+            return UnderCeiling(fits=True, runs=True, runs_bare=True)
+        result = self._replay(kept)
+        if result is not None and result.ran_out is None:
+            return UnderCeiling(fits=result.fits, runs=True, runs_bare=True)
+        running = round(limit_bytes / (1 + coverage.running_margin(self.training)))
+        for runs, limit in ((True, running), (False, limit_bytes)):
+            result = self._replay(limit) or result
+            if result is not None and result.ran_out is None:
+                return UnderCeiling(fits=False, runs=runs, runs_bare=True)
+        ran_out = None if result is None else result.ran_out
+        return UnderCeiling(fits=False, runs=False, runs_bare=False, ran_out=ran_out)
+
+    def _replay(self, limit_bytes: int) -> Replayed | None:
+        """Replay under a limit; None where the peak alone is more than that."""
+        if limit_bytes < self.unlimited.peak_allocated_bytes:
+            return None
+        return replay(
+            self.training,
+            self.program,
+            workspace_bytes=self.workspace_bytes,
+            limit_bytes=limit_bytes,
+        )
 
 
 def outside_bytes(training: Training, *, emulated: bool = False) -> int:

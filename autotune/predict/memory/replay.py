@@ -1,12 +1,19 @@
 """Runs a program through an engine: two optimizer steps, whose second is like all later ones.
 
 Two are needed: stage 3 prefetches only from its second pass on, and the optimizer's moments join
-at the end of the first step.
+at the end of the first step. Under a limit a third tells whether the allocator, once it has given
+back what initialisation left over, runs on without giving back more.
 """
 
 from dataclasses import dataclass
 
-from autotune.predict.memory.allocator import Block, CachingAllocator, Peak
+from autotune.predict.memory.allocator import (
+    Block,
+    CachingAllocator,
+    OutOfMemoryError,
+    Peak,
+    RanOut,
+)
 from autotune.predict.memory.engine import Engine, create_engine
 from autotune.predict.memory.items import Item, Part
 from autotune.predict.memory.program import (
@@ -22,6 +29,8 @@ from autotune.predict.memory.program import (
 from autotune.predict.training import Training
 
 OPTIMIZER_STEPS = 2
+STEPS_UNDER_LIMIT = 3
+"""The last one counts as steady."""
 MICRO_STEPS = 2
 """Replayed per optimizer step at most: the first and the last; those between are like the last."""
 
@@ -41,6 +50,15 @@ class Replayed:
     peak_reserved_bytes: int
     peaks: dict[Part, Peak]
     """Per part of a step, initialisation included."""
+    ran_out: RanOut | None = None
+    """Where the limit ended the run; None if it did not. What is above is then what came before."""
+    retries: tuple[int, ...] = ()
+    """Times that the allocator gave back its cache: in initialisation, then in each step."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether it ran to its end, and the last step without the allocator's retries."""
+        return self.ran_out is None and not (self.retries and self.retries[-1])
 
     @property
     def peak(self) -> Peak:
@@ -51,38 +69,81 @@ class Replayed:
         )
 
 
-def replay(training: Training, program: Program, *, workspace_bytes: int) -> Replayed:
+def replay(
+    training: Training,
+    program: Program,
+    *,
+    workspace_bytes: int,
+    limit_bytes: int | None = None,
+) -> Replayed:
     """Predict the device memory of rank 0.
 
     Args:
         training: the job.
         program: one micro step of its model.
         workspace_bytes: one cuBLAS workspace on the device.
+        limit_bytes: the most that the allocator may reserve, as the memory fraction sets it.
     """
-    allocator = CachingAllocator()
-    engine = create_engine(training, program.parameters, allocator)
-    engine.initialize()
-    init_allocated, init_reserved = allocator.allocated, allocator.peak_reserved
-    allocator.reset_peaks()
-    runner = _Runner(engine, program, workspace_bytes, sharded=training.zero.stage == 3)
-    after_backward = 0
-    micro_steps = min(training.accumulation, MICRO_STEPS)
-    for step in range(OPTIMIZER_STEPS):
-        for micro_step in range(micro_steps):
-            engine.boundary = micro_step == micro_steps - 1
-            runner.micro_step()
-        if step == 0:
-            after_backward = allocator.allocated
-        engine.step()
+    allocator = CachingAllocator(limit_bytes)
+    run = _Run(training, program, allocator, workspace_bytes)
+    ran_out = None
+    try:
+        run.initialize()
+        for _ in range(OPTIMIZER_STEPS if limit_bytes is None else STEPS_UNDER_LIMIT):
+            run.step()
+    except OutOfMemoryError as error:
+        ran_out = error.ran_out
     peaks = allocator.peaks()
     return Replayed(
-        init_allocated_bytes=init_allocated,
-        init_reserved_bytes=init_reserved,
-        after_backward_bytes=after_backward,
+        init_allocated_bytes=run.init_allocated,
+        init_reserved_bytes=run.init_reserved,
+        after_backward_bytes=run.after_backward,
         peak_allocated_bytes=allocator.peak_allocated,
         peak_reserved_bytes=allocator.peak_reserved,
         peaks=peaks,
+        ran_out=ran_out,
+        retries=tuple(run.retries),
     )
+
+
+class _Run:
+    """A job from `initialize` on, one optimizer step after the other."""
+
+    def __init__(
+        self,
+        training: Training,
+        program: Program,
+        allocator: CachingAllocator,
+        workspace_bytes: int,
+    ) -> None:
+        self.allocator = allocator
+        self.engine = create_engine(training, program.parameters, allocator)
+        self.runner = _Runner(
+            self.engine, program, workspace_bytes, sharded=training.zero.stage == 3
+        )
+        self.micro_steps = min(training.accumulation, MICRO_STEPS)
+        self.init_allocated = self.init_reserved = self.after_backward = 0
+        self.retries: list[int] = []
+
+    def initialize(self) -> None:
+        """Run `initialize`, and look at training's peaks apart from its."""
+        self.engine.initialize()
+        self.init_allocated = self.allocator.allocated
+        self.init_reserved = self.allocator.peak_reserved
+        self.allocator.reset_peaks()
+        self._count_retries()
+
+    def step(self) -> None:
+        """Run one optimizer step."""
+        for micro_step in range(self.micro_steps):
+            self.engine.boundary = micro_step == self.micro_steps - 1
+            self.runner.micro_step()
+        self.after_backward = self.after_backward or self.allocator.allocated
+        self.engine.step()
+        self._count_retries()
+
+    def _count_retries(self) -> None:
+        self.retries.append(self.allocator.num_retries - sum(self.retries))
 
 
 class _Runner:

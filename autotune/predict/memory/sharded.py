@@ -7,10 +7,12 @@ itself; the reduce bucket is permanent. Offloaded parts leave.
 
 from autotune.predict.memory.allocator import MAIN, REDUCE, Block
 from autotune.predict.memory.engine import FP64, Engine
-from autotune.predict.memory.gathers import Gathers
+from autotune.predict.memory.gathers import Gathers, secondary_elements
 from autotune.predict.memory.items import Item, Part
 from autotune.predict.memory.sub_groups import SubGroup, sub_groups
 
+DEVICES_PER_NODE = 8
+"""What ZeRO++ takes for a node: `device_count()`, which a config does not tell."""
 NORM_PIECE_ELEMENTS = 250_000_000
 """With offload, norms are taken in pieces of this size (`_constant_buffered_norm2`)."""
 
@@ -32,10 +34,11 @@ class ShardedEngine(Engine):
         self._build_weights()
         self._make_states()
         self.gathers = Gathers(self, partitions=training.world_size, persistent=self._persistent())
+        self.gathers.secondary = self._secondary
         if training.world_size > 1:
-            # The first gathers of the whole model, one parameter at a time.
-            for n in self.elements:
-                self.transient(self.element_bytes * n, Item.INITIALISATION)
+            # Hooks are set on whole parameters, one at a time.
+            for k in self.trainable:
+                self.transient(self.element_bytes * self.elements[k], Item.INITIALISATION)
 
     def partitions(self, parameter: int) -> int:
         """Return the ranks over which a parameter is sharded."""
@@ -48,10 +51,15 @@ class ShardedEngine(Engine):
         allocator, element_bytes = self.allocator, self.element_bytes
         stay = not self.zero.offload_param.enabled
         shards: list[Block] = []
-        for parameter, (n, shard) in zip(
-            self.parameters, zip(self.elements, self.shards, strict=True), strict=True
+        self._secondary: dict[int, Block] = {}
+        for index, (parameter, n, shard) in enumerate(
+            zip(self.parameters, self.elements, self.shards, strict=True)
         ):
             whole = allocator.allocate(element_bytes * n, Item.INITIALISATION)
+            if secondary := secondary_elements(self.training, n):
+                self._secondary[index] = allocator.allocate(
+                    element_bytes * secondary, Item.SECONDARY_WEIGHTS
+                )
             if stay:
                 item = Item.WEIGHTS if parameter.trainable else Item.FROZEN_WEIGHTS
                 small = self.zero.quantized_nontrainable_weights and not parameter.trainable
@@ -142,12 +150,11 @@ class ShardedEngine(Engine):
             size = training.communication_bytes * number
             copies.append(allocator.allocate(size, Item.REDUCTION_COPY, stream))
         single = len(self.in_bucket) == 1 and not number % self.partitions(self.in_bucket[0])
-        if self.zero.reduce_scatter and not single:
+        if self.zero.quantized_gradients and training.world_size > DEVICES_PER_NODE:
+            copies += self._quantized_reduction(stream)
+        elif self.zero.reduce_scatter and not single:
             size = training.communication_bytes * number
             copies.append(allocator.allocate(size, Item.REDUCTION_COPY, stream))
-        if self.zero.quantized_gradients:
-            # Quantised to int4, sent, received and dequantised, tensor by tensor.
-            self.transient(number, Item.REDUCTION_COPY, stream)
         if training.accumulation_bytes != training.communication_bytes:
             shard = sum(self.shards[k] for k in self.in_bucket)
             size = training.accumulation_bytes * shard
@@ -157,6 +164,31 @@ class ShardedEngine(Engine):
         for block in (*copies, *self.oversized):
             allocator.free(block)
         self.oversized, self.in_bucket, self.in_bucket_elements = [], [], 0
+
+    def _quantized_reduction(self, stream: int) -> list[Block]:
+        """ZeRO++ qgZ (`all_to_all_quant_reduce`): tensor by tensor, and no copy of the bucket.
+
+        A tensor is quantised to int4, sent within the node, reduced, sent between nodes, and
+        widened again; its shard stays. The scales are small.
+        """
+        allocator, training = self.allocator, self.training
+        shards = []
+        for k in self.in_bucket:
+            number, shard = self.elements[k], self.shards[k]
+            if number % (2 * training.world_size):
+                shards.append(
+                    allocator.allocate(
+                        training.communication_bytes * number, Item.REDUCTION_COPY, stream
+                    )
+                )
+                continue
+            sizes = [number // 2, number // 2, *(number // 2 // DEVICES_PER_NODE,) * 2]
+            sizes += [2 * number // DEVICES_PER_NODE, 2 * shard]
+            blocks = [allocator.allocate(s, Item.REDUCTION_COPY, stream) for s in sizes]
+            shards.append(allocator.allocate(2 * shard, Item.REDUCTION_COPY, stream))
+            for block in blocks:
+                allocator.free(block)
+        return shards
 
     def _offload_shards(self, stream: int) -> None:
         """Copy each shard to the device again, take its norm, and widen it.
@@ -188,7 +220,11 @@ class ShardedEngine(Engine):
             for index, group in enumerate(self.sub_groups):
                 if group.on_device:
                     self._update(index, group)
-            return
+        else:
+            self._step_on_device()
+        self.gathers.forget_secondary()
+
+    def _step_on_device(self) -> None:
         allocator, training = self.allocator, self.training
         if training.precision == "fp16":
             self._check_overflow()

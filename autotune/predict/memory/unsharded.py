@@ -3,7 +3,6 @@
 After deepspeed/runtime/fp16/fused_optimizer.py for 16 bit with FusedAdam (with P parameters:
 weights 2P, master 4P and moments 8P already at initialisation, and 8P more in the step),
 unfused_optimizer.py for other optimizers (4P in the step), and torch's own optimizer for fp32.
-Never measured on a GPU.
 """
 
 from autotune.predict.memory.allocator import Block

@@ -27,12 +27,15 @@ class Verdict(StrEnum):
 
 
 def room(bill: Bill) -> Room:
-    """Return how a bill sits under the ceilings that are known; FITS where none is."""
-    if bill.fits is not False:
-        return Room.FITS
+    """Return how a bill sits under the ceilings that are known; FITS where none is.
+
+    What counts is whether the job runs out of memory: one whose allocator has to give back cache in
+    every step is slow, and no trial's winner, but it runs.
+    """
     device, host = bill.device, bill.host
-    device_needs = device.peak_allocated_bytes + device.outside_bytes
-    tight_device = device.ceiling_bytes is None or device_needs <= device.ceiling_bytes
+    if device.runs is not False and host.fits is not False:
+        return Room.FITS
+    tight_device = device.runs_bare is not False
     tight_host = host.ceiling_bytes is None or host.total_bytes <= host.ceiling_bytes
     return Room.TIGHT if tight_device and tight_host else Room.TOO_LARGE
 

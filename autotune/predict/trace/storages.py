@@ -12,6 +12,7 @@ from autotune.predict.memory.items import Item
 from autotune.predict.memory.program import Recorder
 
 _MATRIX_PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "linear", "_grouped_mm"})
+_SOFTMAX_BACKWARD = "_softmax_backward_data"
 _FUSED_ATTENTION_BACKWARD = "_scaled_dot_product_flash_attention_for_cpu_backward"
 
 
@@ -80,10 +81,11 @@ class StorageTracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.before({handle(tensor) for tensor in inputs})
         if name in _MATRIX_PRODUCTS:
             self.recorder.workspace(int(self.in_backward))
-        scratch = self._attention_scratch(args) if name == _FUSED_ATTENTION_BACKWARD else ()
+        product = self._softmax_product(args) if name == _SOFTMAX_BACKWARD else ()
         result = func(*args, **(kwargs or {}))
         for tensor in _tensors(result):
             self._follow(tensor)
+        scratch = self._attention_scratch(args) if name == _FUSED_ATTENTION_BACKWARD else product
         if name == "bernoulli_":
             # The CPU's dropout mask has the tensor's own type, CUDA's a byte an element.
             self._change(self.slots[handle(result)], num_bytes=result.numel())
@@ -106,11 +108,18 @@ class StorageTracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if slot not in self.given_away:
             self.recorder.free(slot)
 
+    def _softmax_product(self, args: tuple[Any, ...]) -> tuple[int, ...]:
+        """CUDA's kernel is given the product of gradient and output (SoftMax.cu)."""
+        output = args[1]
+        size = output.numel() * output.element_size()
+        return (self.recorder.allocate(size, Item.ACTIVATION_GRADIENTS),)
+
     def _attention_scratch(self, args: tuple[Any, ...]) -> tuple[int, ...]:
         """CUDA's backward sums in fp32, and expands grouped keys and values to all heads."""
         query, key = args[1], args[2]
         item = Item.ACTIVATION_GRADIENTS
-        scratch = [self.recorder.allocate(4 * query.numel(), item)]
+        rows = query.numel() // query.shape[-1]
+        scratch = [self.recorder.allocate(4 * size, item) for size in (rows, query.numel())]
         if key.numel() != query.numel():
             size = query.numel() * query.element_size()
             scratch += [self.recorder.allocate(size, item) for _ in range(2)]

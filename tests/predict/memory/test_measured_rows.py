@@ -5,7 +5,6 @@ from collections.abc import Iterable
 
 import pytest
 
-from autotune.ceiling import GIB
 from autotune.predict.memory.closed_form import estimate
 from tests.predict.rows import H200, Row, bill, rows
 
@@ -70,25 +69,3 @@ def test_the_closed_form_is_within_4_percent_on_average_and_never_far_below() ->
 @pytest.mark.parametrize("row", OFFLOADED, ids=lambda row: row.name)
 def test_host_memory_of_offload_is_within_5_percent(row: Row) -> None:
     assert abs(row.error(bill(row.name).host.rank_bytes, "host_rss_gib")) <= 0.05
-
-
-def test_a_verdict_is_never_a_false_fit_and_seldom_a_false_refusal() -> None:
-    verdicts = false_fits = false_refusals = 0
-    for row in COMPLETED:
-        peak = row.gib("peak_allocated_gib")
-        assert peak is not None
-        truly_needs = peak * GIB + row.outside_bytes
-        for ceiling_gib in range(8, 141):
-            says_fits = bill(row.name).device.needed_bytes <= ceiling_gib * GIB
-            really_fits = truly_needs <= ceiling_gib * GIB
-            verdicts += 1
-            false_fits += says_fits and not really_fits
-            false_refusals += really_fits and not says_fits
-    assert verdicts == 73 * 133
-    assert false_fits == 0
-    assert false_refusals / verdicts < 0.02
-
-
-def test_the_row_that_ran_out_of_memory_is_refused() -> None:
-    (row,) = [row for row in rows() if not row.completed]
-    assert bill(row.name).device.needed_bytes > H200.memory_bytes

@@ -20,9 +20,22 @@ from tests.predict.jobs import job
 H100 = find_device("h100")
 
 
-@pytest.mark.parametrize("stage", [1, 2, 3])
-def test_what_rows_cover_is_measured(stage: int) -> None:
-    training = job({"stage": stage})
+@pytest.mark.parametrize(
+    ("zero", "keys"),
+    [
+        *(({"stage": stage}, {}) for stage in range(4)),
+        ({"stage": 2}, {"bf16": {}, "fp16": {"enabled": True}}),
+        ({"stage": 2}, {"model": "gpt2"}),
+        ({"stage": 3, "overlap_comm": False}, {}),
+        ({"stage": 3, "zero_hpz_partition_size": 4}, {}),
+        ({"stage": 2}, {"optimizer": {"type": "Lion"}}),
+        ({"stage": 2}, {"data_types": {"grad_accum_dtype": "fp32"}}),
+        ({"stage": 2, "offload_optimizer": {"device": "cpu"}}, {"gradient_accumulation_steps": 2}),
+        ({"stage": 2}, {"settings": ModelSettings(attn_implementation="eager")}),
+    ],
+)
+def test_what_rows_cover_is_measured(zero: dict[str, Any], keys: dict[str, Any]) -> None:
+    training = job(zero, **keys)
     assert unmeasured(training) == ()
     assert margin(training) == MEASURED_MARGIN
 
@@ -30,32 +43,19 @@ def test_what_rows_cover_is_measured(stage: int) -> None:
 @pytest.mark.parametrize(
     ("zero", "keys", "name"),
     [
-        ({"stage": 0}, {}, "stage 0"),
-        ({"stage": 2}, {"bf16": {}, "fp16": {"enabled": True}}, "precision fp16"),
-        ({"stage": 2}, {"model": "gpt2"}, "model family gpt2"),
-        ({"stage": 2}, {"model": "gpt2"}, "tied embeddings"),
-        ({"stage": 3, "overlap_comm": False}, {}, "overlap_comm false at stage 3"),
-        ({"stage": 3, "zero_hpz_partition_size": 4}, {}, "ZeRO++"),
-        ({"stage": 2}, {"optimizer": {"type": "Lion"}}, "an optimizer other than Adam"),
+        ({"stage": 3, "zero_quantized_weights": True}, {}, "quantized weights"),
+        ({"stage": 3, "zero_quantized_gradients": True}, {}, "quantized gradients"),
+        ({"stage": 2, "round_robin_gradients": True}, {}, "round_robin_gradients"),
+        ({"stage": 3, "offload_param": {"device": "cpu"}}, {}, "parameter offload alone"),
         (
             {"stage": 2},
-            {"data_types": {"grad_accum_dtype": "fp32"}},
-            "gradient sums in a wider type",
-        ),
-        (
-            {"stage": 2, "offload_optimizer": {"device": "cpu"}},
-            {"gradient_accumulation_steps": 2},
-            "accumulation with offload",
-        ),
-        (
-            {"stage": 2},
-            {"settings": ModelSettings(attn_implementation="eager")},
-            "eager attention",
+            {"communication_data_type": "fp32"},
+            "gradients sent in another type",
         ),
         (
             {"stage": 2},
             {"settings": ModelSettings(trainable_parameters=1_000_000)},
-            "frozen parameters",
+            "the place of the trained parameters",
         ),
     ],
 )
@@ -91,13 +91,39 @@ def test_a_bill_says_whether_it_fits_only_under_a_ceiling() -> None:
 
 def test_room_tells_tight_from_too_large() -> None:
     training = job({"stage": 2})
-    needs = predict_memory(training, Surroundings(device=H100)).device
-    bare = needs.peak_allocated_bytes + needs.outside_bytes
+    needs = predict_memory(training, Surroundings(device=H100), find_limit=True).device
+    assert needs.limit_bytes is not None
+    bare = needs.limit_bytes + needs.outside_bytes
     rooms = [
         room(predict_memory(training, Surroundings(device=H100, ceiling_bytes=ceiling)))
-        for ceiling in (needs.needed_bytes, bare, bare - 1)
+        for ceiling in (needs.needed_bytes, bare, needs.peak_allocated_bytes)
     ]
     assert rooms == [Room.FITS, Room.TIGHT, Room.TOO_LARGE]
+
+
+def test_fragmentation_counts_in_the_verdict() -> None:
+    """The peak alone would fit, but no segment is free where it is needed."""
+    training = job({"stage": 2}, model="7b")
+    bill = predict_memory(training, Surroundings(device=H100), find_limit=True)
+    assert bill.device.limit_bytes is not None
+    peak = bill.device.peak_allocated_bytes
+    assert peak < bill.device.limit_bytes <= (bill.device.peak_reserved_bytes or 0)
+    ceiling = round(peak * 1.012) + bill.device.outside_bytes
+    pressed = predict_memory(training, Surroundings(device=H100, ceiling_bytes=ceiling)).device
+    assert pressed.fits is False
+    assert pressed.judged is not None
+    assert pressed.judged.ran_out is not None
+    assert pressed.judged.ran_out.allocated_bytes < peak
+
+
+def test_a_job_that_gives_back_cache_in_every_step_runs_but_does_not_fit() -> None:
+    training = job({"stage": 3}, model="7b")
+    bill = predict_memory(training, Surroundings(device=H100), find_limit=True).device
+    ceiling = bill.needed_bytes - (bill.needed_bytes - bill.peak_allocated_bytes) // 8
+    surroundings = Surroundings(device=H100, ceiling_bytes=ceiling)
+    pressed = predict_memory(training, surroundings)
+    assert (pressed.device.fits, pressed.device.runs) == (False, True)
+    assert room(pressed) is Room.FITS
 
 
 def test_a_full_host_is_too_large_too() -> None:
