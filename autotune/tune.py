@@ -156,10 +156,17 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
             workload=workload,
             device=known_device(pool.device_model, memory_bytes=pool.device_bytes),
             ceiling_bytes=ceiling_bytes,
+            expandable_segments=_has_expandable_segments(),
         )
         return run_study(
             opened, evaluator, folder, request=request, progress=progress, screen=screen
         )
+
+
+def _has_expandable_segments() -> bool:
+    """Whether torch's allocator is told to grow its segments; the ranks inherit what it is told."""
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    return any("expandable_segments:True" in os.environ.get(name, "") for name in names)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from autotune.outcome import Failure, Outcome, Phase, RankMeasurement, Status
 from autotune.predict.calibration import Calibration
 from autotune.predict.memory.allocator import Peak
 from autotune.predict.memory.bill import Bill
-from autotune.predict.memory.coverage import MEASURED_MARGIN
+from autotune.predict.memory.coverage import FRAGMENTATION_MARGIN, MEASURED_MARGIN
 from autotune.predict.memory.items import Item, Part
 from autotune.predict.memory.predict import (
     Surroundings,
@@ -141,6 +141,8 @@ class Screen:
     workload: Workload
     device: Device
     ceiling_bytes: int
+    expandable_segments: bool = False
+    """PYTORCH_ALLOC_CONF has the allocator's segments grow: then nothing fragments."""
     calibration: Calibration = field(default_factory=Calibration)
     rejections: list[Rejection] = field(default_factory=list)
     """Of the whole study; whoever acts on a verdict adds it."""
@@ -233,7 +235,7 @@ class Screen:
         Not asked of CPU ranks, whose allocator keeps no blocks.
         """
         reserved_bytes = bill.device.peak_reserved_bytes
-        if self.device.name == "cpu" or reserved_bytes is None:
+        if self.expandable_segments or self.device.name == "cpu" or reserved_bytes is None:
             return True
         outside_bytes = self._least_outside_bytes
         if outside_bytes is None:
@@ -278,7 +280,15 @@ class Screen:
         except AutotuneError:
             return None
         sure_bytes = sum(bill.device.items.get(item, 0) for item in _SURE)
-        return replace(bill, device=replace(bill.device, peak_allocated_bytes=sure_bytes))
+        return replace(
+            bill,
+            device=replace(
+                bill.device,
+                peak_allocated_bytes=sure_bytes,
+                # Fragmentation only ever adds.
+                margin=bill.device.margin - FRAGMENTATION_MARGIN,
+            ),
+        )
 
     def _training(self, candidate: Candidate) -> Training:
         settings = candidate.model_settings

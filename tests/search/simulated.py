@@ -70,7 +70,13 @@ class Simulation:
         self.space = self.space.bind(self.workload, self.base)
 
     def screen(self) -> Screen:
-        return Screen(workload=self.workload, device=self.device, ceiling_bytes=self.ceiling_bytes)
+        return Screen(
+            workload=self.workload,
+            device=self.device,
+            ceiling_bytes=self.ceiling_bytes,
+            # The simulated truth is a sum of tensors: nothing fragments.
+            expandable_segments=True,
+        )
 
     def point(self, **values: Scalar) -> Candidate:
         """Return a candidate; keys of `zero_optimization` by name, `mb` and `ckpt` beside them."""

@@ -68,7 +68,7 @@ def test_the_other_baselines_are_screened_and_found_as_if_they_had_been_launched
 
     study_fits = _simulation().fits
     screened = _simulation().run(tmp_path / "a", trials=20).study
-    plain = _simulation().run(tmp_path / "b", trials=20, screened=False).study
+    plain = _simulation().run(tmp_path / "b", trials=30, screened=False).study
     assert found(screened) == found(plain)
     assert len(found(screened)) >= 3
     tried = [r.candidate for r in plain.records if r.candidate.is_baseline]
@@ -258,8 +258,11 @@ SIX_KEYS = small_space(
 )
 
 
+NUM_SEEDS = 5
+
+
 def test_screening_saves_the_launches_that_do_not_fit() -> None:
-    """Of 600 launches each, 320 did not fit without screening and none with it (2,061 rejections).
+    """With 20 seeds, of 600 launches each 320 did not fit without screening, none with it.
 
     Where less fits, under a ceiling of 8 GiB, it was 449 and 74: those that run after 20
     rejections, and those near the ceiling.
@@ -268,7 +271,7 @@ def test_screening_saves_the_launches_that_do_not_fit() -> None:
     num_over = {True: 0, False: 0}
     num_rejected = 0
     for screened in num_over:
-        for seed in range(20):
+        for seed in range(NUM_SEEDS):
             study = here.search(trials=30, screened=screened, seed=seed)
             assert len(study.records) == 30
             num_over[screened] += study.counts["over_ceiling"]
@@ -276,6 +279,6 @@ def test_screening_saves_the_launches_that_do_not_fit() -> None:
             for rejection in study.rejections:
                 # The model's margin is 3 % or more and its error 2 +- 1 %.
                 assert not here.fits(rejection.candidate)
-    assert num_rejected > 1000
-    assert num_over[False] > 200
+    assert num_rejected > 50 * NUM_SEEDS
+    assert num_over[False] > 10 * NUM_SEEDS
     assert num_over[True] * 3 <= num_over[False]

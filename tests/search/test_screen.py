@@ -100,7 +100,16 @@ def test_what_is_far_over_is_rejected_and_what_fits_is_launched() -> None:
     [
         ({"stage": 3, "mb": 4, "ckpt": True}, 0.03),
         ({"stage": 2, "mb": 2, "ckpt": False}, 0.03),
-        ({"stage": 3, "mb": 2, "ckpt": False, "overlap_comm": False}, 0.08),
+        (
+            {
+                "stage": 3,
+                "mb": 2,
+                "ckpt": False,
+                "round_robin_gradients": True,
+                "overlap_comm": False,
+            },
+            0.03,
+        ),
     ],
 )
 def test_what_may_fit_within_the_models_margin_is_launched(
@@ -398,3 +407,17 @@ def test_the_outcome_of_a_rejection_does_not_fit_and_says_why() -> None:
     assert outcome.failure is not None
     assert outcome.failure.needed_bytes == rejection.needed_bytes
     assert "of a ceiling of 72.00 GiB" in outcome.failure.reason
+
+
+def test_a_job_that_fits_but_for_fragmentation_is_rejected() -> None:
+    here = _simulation()
+    candidate = here.point(stage=3, mb=4, ckpt=True)
+    bill = here.bill(candidate)
+    ceiling_bytes = round(bill.peak_allocated_bytes * 1.005) + bill.outside_bytes
+    screen = replace(_simulation(ceiling_bytes).screen(), expandable_segments=False)
+    assert _rejection(screen, candidate).evidence is Evidence.FRAGMENTATION
+    assert replace(screen, expandable_segments=True).judge(candidate) is None
+    reserved_bytes = bill.peak_reserved_bytes
+    assert reserved_bytes is not None
+    roomy = replace(screen, ceiling_bytes=reserved_bytes + bill.outside_bytes)
+    assert roomy.judge(candidate) is None
