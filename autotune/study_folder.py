@@ -54,14 +54,15 @@ def check_study(folder: Path, storage_url: str, *, resume: bool, named: bool) ->
     """
     if resume and not named:
         raise StoreError("--resume: say which study with --study NAME")
-    if resume and not folder.exists():
+    in_folder = storage_url.endswith(f"{folder / STUDY_DB}")
+    # A study in a database may be resumed on another machine, which has no folder of it yet.
+    if resume and in_folder and not folder.exists():
         raise StoreError(f"--resume: there is no study {folder}; leave --resume out to begin one")
     if not resume and folder.exists() and any(folder.iterdir()):
         raise StoreError(
             f"--study {folder.name}: {folder} exists; go on with --resume, or choose another name"
         )
     _require_folder(folder)
-    in_folder = storage_url.endswith(f"{folder / STUDY_DB}")
     if resume or not in_folder:
         StoredStudy.check(folder.name, storage_url, exists=resume)
 

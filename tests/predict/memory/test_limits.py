@@ -100,7 +100,7 @@ def blind_limits() -> list[dict[str, str]]:
 
 
 def test_blind_limits_three_per_cent_off_come_out_in_37_of_42_runs() -> None:
-    """The five: three ran out or retried 3 % above, at stage 0 with one rank and in an eager job."""
+    """Of the five, three ran out or retried 3 % above: stage 0 with one rank, and an eager job."""
     lines = blind_limits()
     assert len(lines) == 42
     replayed = [(line, replay_planned(line).fits) for line in lines]
