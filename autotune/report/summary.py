@@ -134,7 +134,7 @@ def _print_screening(console: Console, study: StudyView) -> None:
         )
     elif study.setup.device_kind == "cpu":
         console.print("memory model: a lower bound on CPU ranks, so its error is not told")
-    if screen.num_surprises:
+    if screen.num_surprises and study.setup.device_kind != "cpu":
         console.print(f"{screen.num_surprises} trials ran out that were predicted to fit")
 
 

@@ -103,7 +103,9 @@ class Proposer:
     def _next_baseline(self) -> Candidate | None:
         for baseline in self._baselines:
             while attempt := baseline.next_attempt(
-                self._attempts, self.workload.world_size, screened=self.screen is not None
+                self._attempts,
+                self.workload.world_size,
+                screened=self.screen is not None and self.screen.tells_what_fits,
             ):
                 if not self._is_new(attempt):
                     break  # it runs, or is the same run as another baseline's

@@ -154,6 +154,11 @@ class Screen:
     _bills: dict[str, Bill] = field(default_factory=dict)
     """Of candidates that may be launched, so that `learn` need not replay them again."""
 
+    @property
+    def tells_what_fits(self) -> bool:
+        """Whether what it lets pass will mostly fit; on CPU ranks its predictions are too low."""
+        return self.device.name != "cpu"
+
     def judge(self, candidate: Candidate) -> Rejection | None:
         """Return why a candidate should not be launched, or None.
 
