@@ -18,8 +18,9 @@ PACKAGE = ROOT / "autotune"
 FLOW: tuple[tuple[str, ...], ...] = (
     ("autotune", "autotune.errors", "autotune.dotted", "autotune.ceiling", "autotune.environment"),
     ("autotune.hardware", "autotune.model_shape", "autotune.step_times"),
-    ("autotune.proposal", "autotune.workload", "autotune.lint"),
+    ("autotune.proposal", "autotune.workload", "autotune.fields"),
     ("autotune.ds_config",),
+    ("autotune.lint",),
     ("autotune.space",),
     ("autotune.outcome",),
     ("autotune.predict",),
@@ -30,8 +31,9 @@ FLOW: tuple[tuple[str, ...], ...] = (
     ("autotune.search",),
     ("autotune.study", "autotune.study_folder"),
     ("autotune.export", "autotune.dashboard"),
+    ("autotune.gate",),
     ("autotune.report",),
-    ("autotune.gate", "autotune.doctor", "autotune.tune"),
+    ("autotune.doctor", "autotune.tune"),
     ("autotune.cli",),
 )
 
@@ -39,12 +41,12 @@ FLOW: tuple[tuple[str, ...], ...] = (
 FOREIGN = {
     "optuna": ("autotune.search.sampler",),
     "ray": ("autotune.pool",),
-    # make_fields writes the table of DeepSpeed's fields anew for a new version of it.
-    "deepspeed": ("autotune.trial", "autotune.lint.make_fields"),
+    # make_table writes the table of DeepSpeed's fields anew for a new version of it.
+    "deepspeed": ("autotune.trial", "autotune.fields.make_table"),
     "torch": ("autotune.trial", "autotune.predict.trace"),
     "transformers": ("autotune.trial", "autotune.predict.trace"),
-    "hjson": ("autotune.ds_config.read",),
-    "yaml": ("autotune.space", "autotune.hardware"),
+    "hjson": ("autotune.ds_config.read", "autotune.lint.document"),
+    "yaml": ("autotune.space", "autotune.hardware", "autotune.lint.document"),
     "pandas": ("autotune.export",),
     "pynvml": ("autotune.pool",),
     "psutil": ("autotune.pool",),

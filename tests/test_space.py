@@ -13,7 +13,7 @@ from autotune import dotted
 from autotune.ds_config.identity import identity
 from autotune.ds_config.inert import inert_keys
 from autotune.errors import SpaceError
-from autotune.lint.fields import default_of, field_of
+from autotune.fields.table import default_of, field_of
 from autotune.model_shape import ModelShape, load_model_shape
 from autotune.proposal import MODEL_PREFIX, Scalar
 from autotune.space import (
@@ -328,11 +328,11 @@ def faults_of(text: str) -> list[str]:
             f"{ZERO}.reduce_bucket: {{low: 1, high: 4}}",
             f"{ZERO}.reduce_bucket: unknown key; did you mean {ZERO}.reduce_bucket_size or "
             f"{ZERO}.reduce_scatter or {ZERO}.stage3_prefetch_bucket_size? "
-            "every known key: python -m autotune.lint.fields",
+            "every known key: python -m autotune.fields.table",
         ),
         (
             "qqqq: {choices: [1]}",
-            "qqqq: unknown key; every known key: python -m autotune.lint.fields",
+            "qqqq: unknown key; every known key: python -m autotune.fields.table",
         ),
         (
             "model.attention: {choices: [sdpa]}",

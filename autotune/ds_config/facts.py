@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.lint.fields import field_of
+from autotune.fields.table import field_of
 
 
 class UnknownFactError(Exception):

@@ -7,7 +7,7 @@ from typing import Any
 from autotune import dotted
 from autotune.ds_config.inert import inert_keys
 from autotune.ds_config.spelling import documented
-from autotune.lint.fields import field_of
+from autotune.fields.table import field_of
 
 _BATCH = "train_batch_size"
 _MICRO_BATCH = "train_micro_batch_size_per_gpu"

@@ -15,7 +15,7 @@ from autotune.ds_config.facts import Facts, UnknownFactError
 from autotune.ds_config.inert_sections import SECTION_RULES
 from autotune.ds_config.inert_zero import ZERO_RULES
 from autotune.ds_config.spelling import current_key, documented, is_superseded
-from autotune.lint.fields import field_of
+from autotune.fields.table import field_of
 
 RULES = (*ZERO_RULES, *SECTION_RULES)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from autotune.lint.fields import documented_key
+from autotune.fields.table import documented_key
 
 _ZERO = "zero_optimization"
 # runtime/zero/config.py: the deprecated switches and what their `new_param_fn` sets.

@@ -1,1 +1,1 @@
-"""What is wrong with a ds_config, and what DeepSpeed knows."""
+"""What is wrong with a ds_config: one small rule per fault."""

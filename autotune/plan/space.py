@@ -7,8 +7,8 @@ from typing import Any
 
 from autotune.ds_config.build import build_ds_config
 from autotune.errors import WorkloadError
+from autotune.fields.table import default_of
 from autotune.hardware import Device
-from autotune.lint.fields import default_of
 from autotune.plan.request import PlanRequest
 from autotune.plan.smallest import smallest_fitting
 from autotune.predict.memory.bill import Bill

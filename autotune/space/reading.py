@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from autotune.errors import SpaceError
-from autotune.lint.fields import documented_key
+from autotune.fields.table import documented_key
 from autotune.proposal import Scalar
 from autotune.space.kinds import Say, described, number, read_kind, read_multiple_of, written
 from autotune.space.order import cycle_faults, ordered

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from autotune.lint.fields import Field, field_of, known_fields, nearest
+from autotune.fields.table import Field, field_of, known_fields, nearest
 
 MODEL_FIELDS: Mapping[str, Field] = {
     field.key: field
@@ -116,7 +116,7 @@ def suggestion(key: str) -> str:
     if key.startswith("model."):
         return f"the model settings are {' and '.join(MODEL_FIELDS)}"
     near = nearest(key)
-    listing = "every known key: python -m autotune.lint.fields"
+    listing = "every known key: python -m autotune.fields.table"
     return f"did you mean {' or '.join(near)}? {listing}" if near else listing
 
 

@@ -10,7 +10,7 @@ from autotune import dotted
 from autotune.ds_config.inert import inert_keys
 from autotune.ds_config.spelling import documented
 from autotune.errors import SpaceError
-from autotune.lint.fields import default_of
+from autotune.fields.table import default_of
 from autotune.proposal import MODEL_PREFIX, Proposal, Scalar
 from autotune.space.parameter import Choices, Parameter
 from autotune.space.reading import read_parameters

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from autotune import dotted
 from autotune.ds_config.identity import identity
 from autotune.ds_config.inert import inert_keys
-from autotune.lint.fields import known_fields
+from autotune.fields.table import known_fields
 
 ZERO = "zero_optimization"
 BATCH = {

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from autotune import dotted
 from autotune.ds_config.inert import RULES, inert_keys
-from autotune.lint.fields import Field, field_of, known_fields
+from autotune.fields.table import Field, field_of, known_fields
 
 ZERO = "zero_optimization."
 

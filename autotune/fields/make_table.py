@@ -1,6 +1,6 @@
 """Write the table of ds_config fields that the installed DeepSpeed knows.
 
-Run as `python -m autotune.lint.make_fields`; it replaces `fields_deepspeed_VERSION.json` beside
+Run as `python -m autotune.fields.make_table`; it replaces `fields_deepspeed_VERSION.json` beside
 this file. DeepSpeed has two kinds of fields: those of its pydantic models, whose types, defaults
 and bounds are read from the models, and those that plain functions pick out of the dict, which are
 found by handing those functions a dict that notes what it is asked for.
@@ -187,7 +187,7 @@ class Recorder(dict[str, Any]):
         return self
 
 
-def make_fields() -> dict[str, Any]:
+def make_table() -> dict[str, Any]:
     """Return the table as it is written: DeepSpeed's version and its fields by dotted name."""
     import deepspeed  # noqa: TID251  the generator's only import of it
 
@@ -349,7 +349,7 @@ def _load(path: str) -> Any:
 
 def main() -> None:
     """Write the table beside this file."""
-    table = make_fields()
+    table = make_table()
     path = Path(__file__).with_name(f"fields_deepspeed_{table['deepspeed']}.json")
     path.write_text(json.dumps(table, indent=1) + "\n")
 

@@ -1,6 +1,6 @@
 """Every ds_config field that DeepSpeed knows, without importing DeepSpeed.
 
-The table is a JSON file per DeepSpeed version, written by `autotune.lint.make_fields` from the
+The table is a JSON file per DeepSpeed version, written by `autotune.fields.make_table` from the
 installed source.
 """
 

@@ -8,8 +8,8 @@ from importlib import resources
 
 import pytest
 
-from autotune.lint import fields
-from autotune.lint.fields import default_of, documented_key, field_of, known_fields, nearest
+from autotune.fields import table as fields
+from autotune.fields.table import default_of, documented_key, field_of, known_fields, nearest
 
 ZERO = "zero_optimization"
 CONSTANTS = [
@@ -40,12 +40,12 @@ def run_python(code: str) -> str:
 def test_the_table_is_what_the_installed_deepspeed_has() -> None:
     # DeepSpeed greets on stdout, so the table is looked for behind a mark.
     code = (
-        "import json; from autotune.lint.make_fields import make_fields;"
-        "print('TABLE' + json.dumps(make_fields()))"
+        "import json; from autotune.fields.make_table import make_table;"
+        "print('TABLE' + json.dumps(make_table()))"
     )
     made = json.loads(run_python(code).partition("TABLE")[2])
     name = f"fields_deepspeed_{made['deepspeed']}.json"
-    shipped = json.loads(resources.files("autotune.lint").joinpath(name).read_text("utf-8"))
+    shipped = json.loads(resources.files("autotune.fields").joinpath(name).read_text("utf-8"))
     assert made == shipped
 
 
@@ -65,7 +65,7 @@ print("NAMES" + json.dumps(names))
 
 def test_reading_the_table_imports_neither_torch_nor_deepspeed() -> None:
     code = (
-        "import sys; from autotune.lint.fields import known_fields; known_fields();"
+        "import sys; from autotune.fields.table import known_fields; known_fields();"
         "print(sorted({'torch', 'deepspeed', 'pydantic'} & set(sys.modules)))"
     )
     assert run_python(code).strip() == "[]"
@@ -124,7 +124,7 @@ def test_deprecated_and_removed_fields_say_what_to_do() -> None:
 
 
 def test_the_known_keys_can_be_listed() -> None:
-    printed = run_python("from autotune.lint.fields import main; main()").splitlines()
+    printed = run_python("from autotune.fields.table import main; main()").splitlines()
     assert f"{ZERO}.reduce_bucket_size  int  500000000" in printed
     assert not [line for line in printed if line.startswith(("elasticity", f"{ZERO}.cpu_offload"))]
 

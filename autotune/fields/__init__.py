@@ -1,0 +1,1 @@
+"""What DeepSpeed knows: every field of a ds_config, read off its source."""

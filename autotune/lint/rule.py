@@ -1,0 +1,81 @@
+"""What a rule is made of."""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from autotune.lint.finding import Finding, Fix, Severity
+from autotune.lint.subject import Subject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What a rule's function yields; the rule adds its id and, unless told otherwise, severity."""
+
+    field: str
+    message: str
+    suggestion: str | None = None
+    fix: Fix | None = None
+    severity: Severity | None = None
+    """None is the rule's own."""
+
+
+Check: TypeAlias = Callable[[Subject], Iterable[Fault]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One kind of fault."""
+
+    id: str
+    """Kebab case, as in `--ignore batch-arithmetic`."""
+    severity: Severity
+    check: Check
+
+    @property
+    def summary(self) -> str:
+        """One line: the first of the page."""
+        return self.page.partition("\n")[0]
+
+    @property
+    def page(self) -> str:
+        """What `autotune gate --explain` prints: the docstring of the rule's function."""
+        return inspect.getdoc(self.check) or ""
+
+    def findings(self, subject: Subject) -> Iterator[Finding]:
+        """Yield what the rule finds in a config."""
+        for fault in self.check(subject):
+            line, column = subject.position(fault.field)
+            yield Finding(
+                rule=self.id,
+                severity=fault.severity or self.severity,
+                field=fault.field,
+                message=fault.message,
+                suggestion=fault.suggestion,
+                fix=fault.fix,
+                line=line,
+                column=column,
+            )
+
+
+def rule(identifier: str, severity: Severity) -> Callable[[Check], Rule]:
+    """Make a rule of a function whose docstring is the rule's page.
+
+    The page's first line names the fault; then why it is one, with DeepSpeed's file and function,
+    and how to mend it.
+
+    Example:
+        >>> @rule("no-steps", Severity.WARNING)
+        ... def no_steps(subject):
+        ...     "steps_per_print is 0."
+        ...     if subject.value("steps_per_print") == 0:
+        ...         yield Fault(field="steps_per_print", message="steps_per_print=0: never prints")
+        >>> [f.field for f in no_steps.findings(Subject(config={"steps_per_print": 0}))]
+        ['steps_per_print']
+    """
+
+    def make(check: Check) -> Rule:
+        return Rule(id=identifier, severity=severity, check=check)
+
+    return make

@@ -1,0 +1,134 @@
+"""What a rule sees: the config, and how it will be launched."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+from autotune import dotted
+from autotune.ds_config.spelling import documented
+from autotune.fields.table import documented_key
+from autotune.model_shape import ModelShape
+
+
+class Launcher(StrEnum):
+    """Who reads the config first."""
+
+    DEEPSPEED = "deepspeed"
+    """A program that hands it to `deepspeed.initialize`."""
+    HF = "hf"
+    """The Hugging Face Trainer or Accelerate, which resolve "auto" and check values against their
+    own arguments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """The planned run, as far as it was told; None is not known, and what needs it isn't judged."""
+
+    launcher: Launcher = Launcher.DEEPSPEED
+    gpus: int | None = None
+    """Devices of the whole job, all nodes together."""
+    nodes: int | None = None
+    pipeline_stages: int | None = None
+    tensor_parallel: int | None = None
+    client_optimizer: str | None = None
+    """Class of the optimizer that the program passes to `initialize`."""
+    hf_args: Mapping[str, Any] | None = None
+    """`TrainingArguments`."""
+    model: ModelShape | None = None
+    num_parameters: int | None = None
+    num_trainable: int | None = None
+    seq_len: int | None = None
+    activation_checkpointing: bool | None = None
+
+    @property
+    def data_parallel(self) -> int | None:
+        """Ranks that batches and ZeRO are divided over; None if not known."""
+        if self.gpus is None:
+            return None
+        other = (self.pipeline_stages or 1) * (self.tensor_parallel or 1)
+        return self.gpus // other if self.gpus % other == 0 else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A config that could be read, and the launch it is meant for.
+
+    Nothing is known about types: a section may be a list and a size a string. Rules read values
+    through the methods here, which return None for what is not of the kind asked for; saying that
+    it is of the wrong type is the type rule's task alone.
+    """
+
+    config: Mapping[str, Any]
+    """As written, `_comment` keys included."""
+    launch: Launch = field(default_factory=Launch)
+    positions: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Line and column, both from 1, of dotted keys as the file spells them."""
+    form: str = "ds_config"
+    """ds_config, accelerate (a section of an Accelerate YAML) or neox (a gpt-neox YAML)."""
+
+    @cached_property
+    def flat(self) -> Mapping[str, Any]:
+        """Leaves under dotted keys, as the file spells them."""
+        return dotted.flatten(self.config)
+
+    @cached_property
+    def documented(self) -> Mapping[str, Any]:
+        """Leaves under the dotted keys that DeepSpeed documents."""
+        return documented(self.flat)
+
+    def position(self, key: str) -> tuple[int | None, int | None]:
+        """Return line and column of a key, or of the nearest section above it that has one."""
+        parts = key.split(".")
+        for length in range(len(parts), 0, -1):
+            if (found := self.positions.get(".".join(parts[:length]))) is not None:
+                return found
+        return None, None
+
+    def spelled(self, key: str) -> str:
+        """Return a documented key as the file spells it, or as it is where the file has none."""
+        if key in self.flat or dotted.get(self.config, key) is not None:
+            return key
+        for written in self.flat:
+            if documented_key(written) == key:
+                return written
+        return key
+
+    def value(self, key: str, *, default: Any = None) -> Any:
+        """Return the value of a documented key by any of its spellings."""
+        if key in self.documented:
+            return self.documented[key]
+        return dotted.get(self.config, key, default)
+
+    def number(self, key: str) -> int | float | None:
+        """Return a value if it is a number; None for "auto", strings, booleans and what is missing.
+
+        Example:
+            >>> Subject(config={"train_batch_size": "auto"}).number("train_batch_size")
+        """
+        value = self.value(key)
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    def section(self, key: str) -> Mapping[str, Any] | None:
+        """Return a section if it is a mapping."""
+        value = dotted.get(self.config, key)
+        return value if isinstance(value, Mapping) else None
+
+    def enabled(self, section: str) -> bool | None:
+        """Return `section.enabled`: True or False, None for "auto" and what is no boolean.
+
+        A missing section, or one that does not say, is not enabled.
+        """
+        if dotted.get(self.config, section) is None and f"{section}.enabled" not in self.documented:
+            return False
+        value = self.value(f"{section}.enabled", default=False)
+        return value if isinstance(value, bool) else None
+
+    @property
+    def zero_stage(self) -> int | None:
+        """The ZeRO stage, 0 where none is given; None for "auto" and what is no stage."""
+        stage = self.value("zero_optimization.stage", default=0)
+        if isinstance(stage, bool) or stage not in (0, 1, 2, 3):
+            return None
+        return int(stage)
