@@ -63,6 +63,30 @@ class PhaseMemory:
     """What torch's caching allocator holds; None on CPU ranks."""
 
 
+THROTTLED = frozenset({"hw slowdown", "hw thermal", "hw power brake", "sw thermal"})
+"""Limits on a card's clock that mean something is wrong: heat, power supply. The power cap is not
+among them: under load many cards run at it all the time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceClocks:
+    """How fast a CUDA device ran in the steady steps, as NVML saw it."""
+
+    num_samples: int
+    sm_clock_mhz_min: int
+    sm_clock_mhz_median: int
+    temperature_c_max: int
+    power_w_max: float | None = None
+    """None where the card does not tell."""
+    limits: tuple[str, ...] = ()
+    """What held its clock down in any sample: the names in `THROTTLED`, `sw power cap`, ..."""
+
+    @property
+    def throttled(self) -> tuple[str, ...]:
+        """The limits that mean something is wrong."""
+        return tuple(limit for limit in self.limits if limit in THROTTLED)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankMeasurement:
     """What one rank measured, one entry per optimizer step after the first."""
@@ -79,6 +103,8 @@ class RankMeasurement:
     """Peak resident host memory of the rank."""
     alloc_retries: int = 0
     """Times that torch's allocator had to give back its cache in the steady steps."""
+    clocks: DeviceClocks | None = None
+    """None on CPU ranks, and where NVML did not tell."""
 
     @property
     def peak_bytes(self) -> int:
@@ -133,6 +159,13 @@ class Measurement:
         return Interval(self.tokens_per_step / step.mean, self.tokens_per_step / step.high, fastest)
 
     @property
+    def throttled(self) -> tuple[str, ...]:
+        """What slowed any rank's device down that should not have (`THROTTLED`)."""
+        return tuple(
+            sorted({t for rank in self.ranks if rank.clocks for t in rank.clocks.throttled})
+        )
+
+    @property
     def peak_bytes(self) -> int:
         """The fattest rank's peak memory."""
         return max(rank.peak_bytes for rank in self.ranks)
@@ -163,6 +196,8 @@ class Failure:
     phase: Phase | None = None
     needed_bytes: int | None = None
     """For trials that do not fit: what the rank held plus what it asked for."""
+    short_bytes: int | None = None
+    """What was missing, where an allocation failed and its size is known."""
     log: str | None = None
     """That rank's log, relative to the study folder."""
 
@@ -237,7 +272,10 @@ class Outcome:
 
 def rank_to_json(rank: RankMeasurement) -> dict[str, Any]:
     """Return plain JSON values; `rank_from_json` is the inverse."""
-    return _plain(rank) | {"memory": [_plain(m) for m in rank.memory]}
+    return _plain(rank) | {
+        "memory": [_plain(m) for m in rank.memory],
+        "clocks": _plain(rank.clocks) if rank.clocks else None,
+    }
 
 
 def rank_from_json(mapping: Mapping[str, Any]) -> RankMeasurement:
@@ -253,8 +291,12 @@ def rank_from_json(mapping: Mapping[str, Any]) -> RankMeasurement:
             ),
         }
     )
+    clocks = mapping.get("clocks")
 
 
 def _plain(value: Any) -> dict[str, Any]:
     plain = {name: getattr(value, name) for name in value.__slots__}
     return {name: list(v) if isinstance(v, tuple) else v for name, v in plain.items()}
+            "clocks": DeviceClocks(**{**clocks, "limits": tuple(clocks["limits"])})
+            if clocks
+            else None,

@@ -302,13 +302,25 @@ class _Run:
             case "measured":
                 self._measurement, self._stop = event["measurement"], event["stop"]
             case "failed":
-                self.fail(FailureKind(event["failure"]), event["message"], event["needed_bytes"])
+                self.fail(
+                    FailureKind(event["failure"]),
+                    event["message"],
+                    needed_bytes=event["needed_bytes"],
+                    short_bytes=event["short_bytes"],
+                )
             case "exited" if event["pid"] == self.pid:
                 self.ended = event["code"]
                 self._exited_at = event["at"]
                 self._explain_exit(event["code"])
 
-    def fail(self, kind: FailureKind, message: str, needed_bytes: int | None = None) -> None:
+    def fail(
+        self,
+        kind: FailureKind,
+        message: str,
+        *,
+        needed_bytes: int | None = None,
+        short_bytes: int | None = None,
+    ) -> None:
         """Note why the rank failed; the first reason stays."""
         if self._failure is None and self._measurement is None:
             self._failure = {
@@ -318,6 +330,7 @@ class _Run:
                 "at": time.time(),
                 "progress": self._num_marks,
                 "needed_bytes": needed_bytes,
+                "short_bytes": short_bytes,
                 "suspended": self.is_suspended(),
             }
 

@@ -1,31 +1,52 @@
 """What went wrong in a rank, told from the exception itself and not from its log."""
 
+from dataclasses import dataclass
+
 import torch.distributed as dist
 
 from autotune.outcome import Phase
 from autotune.trial.device import Device
+from autotune.trial.device.cuda_errors import advice_on, is_device_fault
 from autotune.trial.failure_kind import FailureKind
 
 _REFUSALS = (AssertionError, ValueError, TypeError, KeyError, AttributeError, NotImplementedError)
 
 
-def examine(
-    error: BaseException, phase: Phase, device: Device | None
-) -> tuple[FailureKind, int | None]:
-    """Classify an exception that ended a rank.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """Why a rank failed, as far as its exception tells."""
 
-    Returns:
-        The kind, and for `MEMORY` the bytes that the rank held plus those it asked for.
-    """
+    kind: FailureKind
+    message: str
+    """One line for a reader."""
+    needed_bytes: int | None = None
+    """For `MEMORY` and `DEVICE_MEMORY`: what the rank held plus what it asked for."""
+    short_bytes: int | None = None
+    """What was missing of it."""
+
+
+def examine(error: BaseException, phase: Phase, device: Device | None) -> Diagnosis:
+    """Classify an exception that ended a rank."""
     chain = _chain(error)
-    needed = [n for e in chain if device and (n := device.bytes_short_of(e)) is not None]
-    if needed:
-        return FailureKind.MEMORY, needed[0]
+    text = f"{type(error).__name__}: {_one_line(error)}"
+    shortages = [s for e in chain if device and (s := device.shortage_of(e)) is not None]
+    if shortages:
+        shortage = shortages[0]
+        return Diagnosis(
+            kind=shortage.kind,
+            message=f"{shortage.describe()} ({text})",
+            needed_bytes=shortage.needed_bytes,
+            short_bytes=shortage.short_bytes,
+        )
+    faults = [e for e in chain if is_device_fault(e)]
+    if faults:
+        advice = advice_on(faults[0])
+        return Diagnosis(kind=FailureKind.DEVICE, message=f"{advice} ({text})" if advice else text)
     if any(_is_of_peer(e) for e in chain):
-        return FailureKind.PEER, None
+        return Diagnosis(kind=FailureKind.PEER, message=text)
     if phase is Phase.INIT and any(_is_refusal(e) for e in chain):
-        return FailureKind.INVALID, None
-    return FailureKind.ERROR, None
+        return Diagnosis(kind=FailureKind.INVALID, message=text)
+    return Diagnosis(kind=FailureKind.ERROR, message=text)
 
 
 def _chain(error: BaseException | None) -> list[BaseException]:
@@ -46,3 +67,8 @@ def _is_of_peer(error: BaseException) -> bool:
     return isinstance(error, dist.DistError) or (
         isinstance(error, RuntimeError) and "gloo/transport" in str(error)
     )
+
+
+def _one_line(error: BaseException) -> str:
+    """Return the message in one line; pydantic and gloo write several, gloo very long ones."""
+    return " ".join(str(error).split())[:400] or "no message"

@@ -55,6 +55,7 @@ def run_steps(  # noqa: PLR0913  each is a different thing
     coming = _real_steps(engine, spec, place, device=device, mark=mark)
     steps = [next(coming)]
     memory += (device.take_peak(Phase.FIRST_STEP),)
+    device.enforce_ceiling()
     retries_before = device.num_alloc_retries()
     slowest: list[float] = []
     stop = None

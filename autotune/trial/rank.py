@@ -1,5 +1,6 @@
 """One rank of one trial, from fork to report."""
 
+import contextlib
 import faulthandler
 import os
 import signal
@@ -76,11 +77,13 @@ class _Rank:
         build_peak = device.take_peak(Phase.BUILD)
         self._mark(Phase.INIT, "initialize")
         engine, *_ = deepspeed.initialize(model=model, config=dict(spec.ds_config))
+        device.enforce_ceiling()
         init_peak = device.take_peak(Phase.INIT)
         measurement, stop = run_steps(
             engine,
             spec,
             place,
+        device.enforce_ceiling()
             device=device,
             peers=Peers(place.world_size),
             mark=self._mark,
@@ -110,21 +113,19 @@ class _Rank:
         wire.send(self._events_fd, "mark", phase=phase.value, where=where, at=time.time())
 
     def _report(self, error: BaseException) -> None:
-        kind, needed_bytes = examine(error, self._phase, self._device)
+        diagnosis = examine(error, self._phase, self._device)
         if self._device:
-            self._device.lift_ceiling()  # a report needs memory too
+            # A report needs memory too. After an illegal access, CUDA refuses every further call.
+            with contextlib.suppress(RuntimeError):
+                self._device.lift_ceiling()
         traceback.print_exc()
         wire.send(
             self._events_fd,
             "failed",
-            failure=kind.value,
+            failure=diagnosis.kind.value,
             phase=self._phase.value,
-            message=f"{type(error).__name__}: {_one_line(error)}",
-            needed_bytes=needed_bytes,
+            message=diagnosis.message,
+            needed_bytes=diagnosis.needed_bytes,
+            short_bytes=diagnosis.short_bytes,
             at=time.time(),
         )
-
-
-def _one_line(error: BaseException) -> str:
-    """Return the message in one line; pydantic and gloo write several, gloo very long ones."""
-    return " ".join(str(error).split())[:400] or "no message"

@@ -20,6 +20,7 @@ class RankFailure:
     progress: int
     """How many progress marks the rank had sent: in a hang, the least is the culprit."""
     needed_bytes: int | None = None
+    short_bytes: int | None = None
     suspended: bool = False
     """Whether the process was stopped by a signal (SIGSTOP) when it was ended."""
 

@@ -3,6 +3,7 @@
 from typing import Any, Protocol
 
 from autotune.outcome import Phase, PhaseMemory
+from autotune.trial.shortage import Shortage
 from autotune.trial.spec import Place, TrialSpec
 
 
@@ -15,7 +16,10 @@ class Device(Protocol):
     """Of torch.distributed: gloo or nccl."""
 
     def enforce_ceiling(self) -> None:
-        """From here on, an allocation over the ceiling fails."""
+        """From here on, an allocation over the ceiling fails.
+
+        Called again after every phase: what a rank holds outside its allocator grows.
+        """
 
     def lift_ceiling(self) -> None:
         """Undo `enforce_ceiling`: the trial has failed, its report may not."""
@@ -38,11 +42,8 @@ class Device(Protocol):
     def num_alloc_retries(self) -> int:
         """Return how often the allocator has given back its cache so far."""
 
-    def bytes_short_of(self, error: BaseException) -> int | None:
-        """Return the bytes that the rank held plus those it asked for, if memory ran out.
-
-        None means that `error` is something else.
-        """
+    def shortage_of(self, error: BaseException) -> Shortage | None:
+        """Return what memory was missing, and where; None means that `error` is something else."""
 
 
 def open_device(spec: TrialSpec, place: Place) -> Device:

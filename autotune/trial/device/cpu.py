@@ -13,6 +13,8 @@ from pathlib import Path
 import torch
 
 from autotune.outcome import Phase, PhaseMemory
+from autotune.trial.failure_kind import FailureKind
+from autotune.trial.shortage import Shortage
 
 _STATUS = Path("/proc/self/status")
 _NO_THREAD = "Resource temporarily unavailable"
@@ -63,7 +65,7 @@ class CpuDevice:
     def num_alloc_retries(self) -> int:
         return 0
 
-    def bytes_short_of(self, error: BaseException) -> int | None:
+    def shortage_of(self, error: BaseException) -> Shortage | None:
         text = str(error)
         asked = _ASKED.search(text)
         held = _status_bytes("VmData") - self._data_at_fork
@@ -77,9 +79,15 @@ class CpuDevice:
         )
         if not out_of_memory:
             return None
-        needed = held + int(asked.group(1)) if asked else held
+        asked_bytes = int(asked.group(1)) if asked else None
         # Where the text does not say how much was asked for, it was more than there was.
-        return max(needed, self._ceiling_bytes + 1)
+        needed = max(held + (asked_bytes or 0), self._ceiling_bytes + 1)
+        return Shortage(
+            kind=FailureKind.MEMORY,
+            asked_bytes=asked_bytes,
+            short_bytes=needed - self._ceiling_bytes if asked_bytes else None,
+            needed_bytes=needed,
+        )
 
 
 def _status_bytes(field: str) -> int:

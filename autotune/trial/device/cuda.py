@@ -1,14 +1,24 @@
-"""A CUDA device: torch's caching allocator under a memory fraction."""
+"""A CUDA device: torch's caching allocator under a memory fraction.
+
+What a rank holds outside that allocator (context, kernels' code, NCCL's buffers) counts against the
+ceiling too, and grows while a trial begins. The fraction is therefore set anew after every phase;
+until the first step is over it keeps free what the kernels that are still to be loaded may need.
+"""
 
 import resource
 
 import torch
 
 from autotune.outcome import Phase, PhaseMemory
+from autotune.trial.device.cuda_errors import asked_in_text, read_shortage
+from autotune.trial.shortage import Refusal, Shortage
+
+_COMING_BYTES = 256 << 20
+"""Most that a rank's memory outside the allocator grows in one phase."""
 
 
 class CudaDevice:
-    """The visible device of this rank."""
+    """The visible device of this rank. No other rank uses it."""
 
     backend = "nccl"
 
@@ -18,18 +28,22 @@ class CudaDevice:
         self.torch_device = f"cuda:{local_rank}"
         self._device = torch.device(self.torch_device)
         self._ceiling_bytes = ceiling_bytes
+        self._allowed_bytes = ceiling_bytes
+        self._refusal: Refusal | None = None
+        self._phases_done: set[Phase] = set()
         torch.cuda.set_device(self._device)
-        # What the driver counts for this card before this rank allocates: its own CUDA context.
-        self._outside_bytes = self._driver_bytes()
-
-    def _driver_bytes(self) -> int:
-        free, total = torch.cuda.mem_get_info(self._device)
-        return total - free
+        self._watch_refusals()
 
     def enforce_ceiling(self) -> None:
+        coming_bytes = 0 if Phase.FIRST_STEP in self._phases_done else _COMING_BYTES
         total = torch.cuda.mem_get_info(self._device)[1]
-        fraction = max((self._ceiling_bytes - self._outside_bytes) / total, 0.0)
-        torch.cuda.set_per_process_memory_fraction(min(fraction, 1.0), self._device)
+        allowed = self._ceiling_bytes - self._outside_bytes() - coming_bytes
+        self._allowed_bytes = min(max(allowed, 0), total)
+        torch.cuda.set_per_process_memory_fraction(self._allowed_bytes / total, self._device)
+        if torch.cuda.memory_reserved(self._device) > self._allowed_bytes:
+            # Cache from earlier phases, which the allocator would give back in its next need, and
+            # which must not count as a retry of the steps to come.
+            torch.cuda.empty_cache()
 
     def lift_ceiling(self) -> None:
         torch.cuda.set_per_process_memory_fraction(1.0, self._device)
@@ -48,8 +62,9 @@ class CudaDevice:
     def take_peak(self, phase: Phase) -> PhaseMemory:
         allocated = torch.cuda.max_memory_allocated(self._device)
         reserved = torch.cuda.max_memory_reserved(self._device)
-        outside = self._driver_bytes() - torch.cuda.memory_reserved(self._device)
+        outside = self._outside_bytes()
         torch.cuda.reset_peak_memory_stats(self._device)
+        self._phases_done.add(phase)
         return PhaseMemory(
             phase=phase,
             used_bytes=reserved + outside,
@@ -63,8 +78,44 @@ class CudaDevice:
     def num_alloc_retries(self) -> int:
         return int(torch.cuda.memory_stats(self._device).get("num_alloc_retries", 0))
 
-    def bytes_short_of(self, error: BaseException) -> int | None:
-        if not isinstance(error, torch.cuda.OutOfMemoryError):
-            return None
-        held = torch.cuda.memory_allocated(self._device) + self._outside_bytes
-        return max(held, self._ceiling_bytes + 1)
+    def shortage_of(self, error: BaseException) -> Shortage | None:
+        if isinstance(error, torch.OutOfMemoryError):
+            refusal = self._refusal or self._refusal_told_by(error)
+            return refusal.shortage(
+                ceiling_bytes=self._ceiling_bytes, outside_bytes=self._outside_bytes()
+            )
+        return read_shortage(error, free_bytes=lambda: torch.cuda.mem_get_info(self._device)[0])
+
+    def _outside_bytes(self) -> int:
+        """Return what is in use on the card and not held by the allocator: all of it is ours."""
+        free, total = torch.cuda.mem_get_info(self._device)
+        return total - free - torch.cuda.memory_reserved(self._device)
+
+    def _watch_refusals(self) -> None:
+        """Have the allocator tell what it could not get, at the moment it gives up.
+
+        By the time its exception is caught, the unwound frames have freed what filled the device,
+        and the exception's text is rounded.
+        """
+        attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
+        if attach is not None:
+            attach(self._note_refusal)
+
+    def _note_refusal(
+        self, _device: int, asked_bytes: int, allowed_bytes: int, free_bytes: int
+    ) -> None:
+        self._refusal = Refusal(
+            asked_bytes=asked_bytes,
+            reserved_bytes=torch.cuda.memory_reserved(self._device),
+            allowed_bytes=allowed_bytes,
+            free_bytes=free_bytes,
+        )
+
+    def _refusal_told_by(self, error: BaseException) -> Refusal:
+        """Return the same from the exception's text, for a torch that has no such observer."""
+        return Refusal(
+            asked_bytes=asked_in_text(str(error)),
+            reserved_bytes=torch.cuda.memory_reserved(self._device),
+            allowed_bytes=self._allowed_bytes,
+            free_bytes=torch.cuda.mem_get_info(self._device)[0],
+        )
