@@ -274,7 +274,7 @@ def rank_to_json(rank: RankMeasurement) -> dict[str, Any]:
     """Return plain JSON values; `rank_from_json` is the inverse."""
     return _plain(rank) | {
         "memory": [_plain(m) for m in rank.memory],
-        "clocks": _plain(rank.clocks) if rank.clocks else None,
+        "clocks": clocks_to_json(rank.clocks) if rank.clocks else None,
     }
 
 
@@ -289,6 +289,11 @@ def rank_from_json(mapping: Mapping[str, Any]) -> RankMeasurement:
             "memory": tuple(
                 PhaseMemory(**{**m, "phase": Phase(m["phase"])}) for m in mapping["memory"]
             ),
+def clocks_to_json(clocks: DeviceClocks) -> dict[str, Any]:
+    """Return plain JSON values, as they stand in `rank_to_json`."""
+    return _plain(clocks)
+
+
         }
     )
     clocks = mapping.get("clocks")

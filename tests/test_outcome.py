@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.outcome import (
+    THROTTLED,
+    DeviceClocks,
     Failure,
     Measurement,
     Outcome,
@@ -21,6 +24,17 @@ from autotune.outcome import (
 _seconds = st.floats(1e-4, 1e4)
 _phases = st.sampled_from(list(Phase))
 _bytes = st.integers(0, 2**45)
+
+
+_clocks = st.builds(
+    DeviceClocks,
+    num_samples=st.integers(1, 99),
+    sm_clock_mhz_min=st.integers(0, 3000),
+    sm_clock_mhz_median=st.integers(0, 3000),
+    temperature_c_max=st.integers(0, 110),
+    power_w_max=st.none() | st.floats(0, 2000),
+    limits=st.lists(st.sampled_from(["sw power cap", *sorted(THROTTLED)]), unique=True).map(tuple),
+)
 
 
 @st.composite
@@ -42,6 +56,7 @@ def _ranks(draw: st.DrawFn) -> RankMeasurement:
         losses=tuple(draw(st.lists(st.floats(0, 20), max_size=7))),
         host_bytes=draw(_bytes),
         alloc_retries=draw(st.integers(0, 9)),
+        clocks=draw(st.none() | _clocks),
     )
 
 
@@ -58,6 +73,7 @@ _failures = st.builds(
     rank=st.none() | st.integers(0, 63),
     phase=st.none() | _phases,
     needed_bytes=st.none() | _bytes,
+    short_bytes=st.none() | _bytes,
     log=st.none() | st.text(),
 )
 _outcomes = st.one_of(
@@ -134,6 +150,29 @@ def test_a_complete_trial_needs_a_measurement_and_every_other_a_reason() -> None
         Outcome(status=Status.COMPLETE, evaluator="measured")
     with pytest.raises(ValueError, match="a trial that is slow carries a reason"):
         Outcome(status=Status.SLOW, evaluator="measured")
+
+
+def test_a_power_cap_is_recorded_and_heat_is_throttling() -> None:
+    def clocked(*limits: str) -> Measurement:
+        clocks = DeviceClocks(
+            num_samples=3,
+            sm_clock_mhz_min=1_200,
+            sm_clock_mhz_median=1_900,
+            temperature_c_max=80,
+            limits=limits,
+        )
+        measurement = _measurement((1.0,))
+        return replace(measurement, ranks=(replace(measurement.ranks[0], clocks=clocks),))
+
+    assert clocked("sw power cap", "application clocks").throttled == ()
+    assert clocked("sw power cap", "hw thermal").throttled == ("hw thermal",)
+    assert _measurement((1.0,)).throttled == ()
+
+
+def test_a_rank_of_an_earlier_version_has_no_clocks() -> None:
+    rank = rank_to_json(_measurement((1.0,)).ranks[0])
+    del rank["clocks"]
+    assert rank_from_json(rank).clocks is None
 
 
 def test_asking_a_trial_for_what_it_did_not_measure_is_our_bug() -> None:

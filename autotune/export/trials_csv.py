@@ -28,6 +28,8 @@ COLUMNS = (
     "losses",
     "peak_bytes",
     "host_bytes",
+    "sm_clock_mhz",
+    "clock_limits",
     "duration_s",
     "phase",
     "needed_bytes",
@@ -42,6 +44,7 @@ _COUNTS = (
     "rank",
     "peak_bytes",
     "host_bytes",
+    "sm_clock_mhz",
     "needed_bytes",
 )
 
@@ -52,7 +55,8 @@ def trials_table(study: StudyView) -> "pd.DataFrame":
     Proposals that were rejected before launch follow, with what they were predicted to need.
 
     `inner_s`, `boundary_s` (seconds) and `losses` hold a number per optimizer step, separated by
-    blanks; the first step is in `losses` only. Searched keys follow under their dotted names.
+    blanks; the first step is in `losses` only. `clock_limits` names whatever
+    held a device's clock down. Searched keys follow under their dotted names.
     """
     import pandas as pd
 
@@ -113,6 +117,8 @@ def _rows(label: str, record: TrialRecord, outcome: Outcome) -> Iterator[dict[st
             "losses": _numbers(rank.losses),
             "peak_bytes": rank.peak_bytes,
             "host_bytes": rank.host_bytes,
+            "sm_clock_mhz": rank.clocks.sm_clock_mhz_median if rank.clocks else None,
+            "clock_limits": ", ".join(rank.clocks.limits) if rank.clocks else None,
         }
 
 

@@ -9,20 +9,21 @@ from typing import Any
 import psutil
 
 _CGROUP = Path("/sys/fs/cgroup")
+_PROC = Path("/proc")
+_OOM_CONTROL = "memory.oom_control"
+"""Of cgroup v1; `oom_kill` stands there since Linux 4.13."""
 
 
 def host_memory_bytes() -> int:
-    """Return the memory that processes here may use: the cgroup's limit, else the machine's."""
+    """Return the memory that processes here may use: the least cgroup limit, else the machine's."""
     total: int = psutil.virtual_memory().total
-    limits = (_CGROUP / "memory.max", _CGROUP / "memory" / "memory.limit_in_bytes")
-    for path in limits:
-        try:
-            text = path.read_text(encoding="ascii").strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            return min(int(text), total)
-    return total
+    limits = [total]
+    for folder in _memory_cgroups():
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            text = _text(folder / name).strip()
+            if text.isdigit():
+                limits.append(int(text))
+    return min(limits)
 
 
 def num_cpus() -> int:
@@ -31,22 +32,51 @@ def num_cpus() -> int:
 
 
 def num_oom_kills() -> int:
-    """Return how many processes of this cgroup the kernel has killed for memory so far."""
-    for path in (_CGROUP / "memory.events", Path("/proc/vmstat")):
-        try:
-            lines = path.read_text(encoding="ascii").splitlines()
-        except OSError:
-            continue
-        for line in lines:
+    """Return how many processes of this cgroup the kernel has killed for memory so far.
+
+    Where no cgroup tells, those of the whole machine. Needs no kernel log, which containers do not
+    get to see.
+    """
+    folders = _memory_cgroups()
+    counters = [folder / name for folder in folders for name in ("memory.events", _OOM_CONTROL)]
+    for path in (*counters, _PROC / "vmstat"):
+        for line in _text(path).splitlines():
             name, _, value = line.partition(" ")
             if name == "oom_kill":
                 return int(value)
     return 0
 
 
+def _memory_cgroups() -> list[Path]:
+    """Return the folders of this process's memory cgroup and those above it, its own first.
+
+    In a container without a cgroup namespace, the path that the kernel tells is the host's; only
+    the root of the mount is there, and is the container's own.
+    """
+    folders: list[Path] = []
+    for line in _text(_PROC / "self" / "cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            root = _CGROUP
+        elif "memory" in controllers.split(","):
+            root = _CGROUP / "memory"
+        else:
+            continue
+        own = root / path.strip("/")
+        folders += [own, *own.parents[: len(own.relative_to(root).parts)]]
+    return [folder for folder in folders if folder.is_dir()]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii")
+    except OSError:
+        return ""
+
+
 def cuda_device_names() -> tuple[str, ...]:
     """Return the names of the CUDA devices that NVML sees here; none without a driver."""
-    with _nvml() as pynvml:
+    with nvml() as pynvml:
         if pynvml is None:
             return ()
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
@@ -60,30 +90,46 @@ def cuda_device(visible_device: str) -> tuple[str, int]:
         visible_device: one entry of CUDA_VISIBLE_DEVICES, an index or a UUID; empty for none,
             which is called "cpu" and has 0 bytes.
     """
-    with _nvml() as pynvml:
+    with nvml() as pynvml:
         if pynvml is None or not visible_device:
             return "cpu", 0
-        handle = _handle(pynvml, visible_device)
+        handle = nvml_handle(pynvml, visible_device)
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
         return str(pynvml.nvmlDeviceGetName(handle)), int(memory.total)
 
 
 def cuda_used_bytes(visible_device: str) -> int:
     """Return what the driver counts as used on one CUDA device; 0 without one."""
-    with _nvml() as pynvml:
+    with nvml() as pynvml:
         if pynvml is None or not visible_device:
             return 0
-        return int(pynvml.nvmlDeviceGetMemoryInfo(_handle(pynvml, visible_device)).used)
+        return int(pynvml.nvmlDeviceGetMemoryInfo(nvml_handle(pynvml, visible_device)).used)
 
 
-def _handle(pynvml: Any, visible_device: str) -> Any:
+def cuda_processes(visible_device: str) -> tuple[tuple[int, int], ...]:
+    """Return the process numbers on one CUDA device, and the bytes that each holds.
+
+    In a container they may be numbers of the host, or none although there are some.
+    """
+    with nvml() as pynvml:
+        if pynvml is None or not visible_device:
+            return ()
+        try:
+            found = pynvml.nvmlDeviceGetComputeRunningProcesses(nvml_handle(pynvml, visible_device))
+        except pynvml.NVMLError:
+            return ()
+        return tuple((int(p.pid), int(p.usedGpuMemory or 0)) for p in found)
+
+
+def nvml_handle(pynvml: Any, visible_device: str) -> Any:
+    """Return NVML's handle of one entry of CUDA_VISIBLE_DEVICES."""
     if visible_device.isdigit():
         return pynvml.nvmlDeviceGetHandleByIndex(int(visible_device))
     return pynvml.nvmlDeviceGetHandleByUUID(visible_device)
 
 
 @contextmanager
-def _nvml() -> Iterator[Any]:
+def nvml() -> Iterator[Any]:
     """Open NVML; gives None without a driver."""
     import pynvml
 

@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import DispatchError
-from autotune.outcome import Phase
+from autotune.pool.clocks import ClockMeter
 from autotune.pool.machine import (
     cuda_device,
+    cuda_processes,
     cuda_used_bytes,
     host_memory_bytes,
     num_cpus,
-    num_oom_kills,
 )
+from autotune.pool.rank_run import RankRun
 from autotune.trial import wire
 from autotune.trial.ending import kill_group
 from autotune.trial.failure_kind import FailureKind
@@ -35,7 +36,6 @@ _PRELOAD_S = 300.0
 _EMPTY_S = 30.0
 """How long a driver may take to give back the memory of a rank that is gone."""
 _NEGLIGIBLE_BYTES = 64 << 20
-_MAX_LOG_BYTES = 8 << 20
 _STACKS_S = 0.3
 """How long a hung rank gets to write its stacks before it is killed."""
 _KILL_S = 30.0
@@ -56,7 +56,8 @@ class Slot:
         self._device_kind = device_kind
         self._model_type = model_type
         self._log_folder = tempfile.TemporaryDirectory(prefix="autotune-slot-")
-        self._run: _Run | None = None
+        self._run: RankRun | None = None
+        self._clocks = ClockMeter(self._visible_devices)
         self._used_when_empty = cuda_used_bytes(self._visible_devices)
         self._full_since: float | None = None
         self._events_fd = -1
@@ -104,7 +105,10 @@ class Slot:
         Raises:
             DispatchError: it has not for too long; somebody else uses the device.
         """
-        left = cuda_used_bytes(self._visible_devices) - self._used_when_empty
+        used = cuda_used_bytes(self._visible_devices)
+        # What was still ending when this slot began is no part of an empty device.
+        self._used_when_empty = min(self._used_when_empty, used)
+        left = used - self._used_when_empty
         if left <= _NEGLIGIBLE_BYTES:
             self._full_since = None
             return True
@@ -112,8 +116,9 @@ class Slot:
         self._full_since = self._full_since or now
         if now - self._full_since > _EMPTY_S:
             raise DispatchError(
-                f"{self._name}: {left} bytes are in use that no rank of ours holds; a trial "
-                "beside another program would measure both"
+                f"{self._name}: {left} bytes are in use that no rank of ours holds"
+                f"{_holders(self._visible_devices)}; a trial beside another program would measure "
+                "both"
             )
         time.sleep(min(wait_s, 0.1))
         return False
@@ -126,7 +131,7 @@ class Slot:
         """
         log = Path(self._log_folder.name) / f"{spec['label']}-rank-{place['rank']}.log"
         self._command({"spec": spec, "place": {**place, "log_path": str(log)}})
-        self._run = _Run(spec, place["rank"], log, self._name)
+        self._run = RankRun(spec, place["rank"], log, self._name)
 
     def poll(self, wait_s: float) -> dict[str, Any]:
         """Wait for news of the rank, at most `wait_s` seconds.
@@ -208,6 +213,7 @@ class Slot:
     def _pump(self, wait_s: float) -> None:
         """Take in what the parent and its rank have written."""
         if not self._selector.select(wait_s):
+            self._sample_clocks()
             return
         chunk = os.read(self._events_fd, 1 << 16)
         if not chunk:
@@ -229,8 +235,13 @@ class Slot:
                 )
             elif self._run:
                 self._run.take(event)
+        self._sample_clocks()
 
-    def _end_hung(self, run: "_Run") -> None:
+    def _sample_clocks(self) -> None:
+        if self._run and self._run.is_steady:
+            self._clocks.sample()
+
+    def _end_hung(self, run: RankRun) -> None:
         """Ask a rank that went silent for its stacks, then end it."""
         suspended = run.is_suspended()
         how = "is stopped (SIGSTOP)" if suspended else "sent no progress mark"
@@ -241,7 +252,7 @@ class Slot:
             time.sleep(_STACKS_S)
         self._kill(run)
 
-    def _kill(self, run: "_Run") -> None:
+    def _kill(self, run: RankRun) -> None:
         deadline = time.monotonic() + _KILL_S
         while run.ended is None:
             if run.pid:
@@ -253,120 +264,17 @@ class Slot:
                     f"{self._name}: rank {run.rank} (process {run.pid}) cannot be killed"
                 )
 
-    def _finish(self, run: "_Run") -> dict[str, Any]:
+    def _finish(self, run: RankRun) -> dict[str, Any]:
         self._run = None
-        return run.report()
+        return run.report(self._clocks.take())
 
 
-class _Run:
-    """What is known of the rank that runs, or ran, here."""
-
-    def __init__(self, spec: Mapping[str, Any], rank: int, log: Path, name: str) -> None:
-        self._silence = spec["silence_s"]
-        self.rank = rank
-        self._log = log
-        self._name = name
-        self._phase = Phase.BUILD
-        self._measurement: Mapping[str, Any] | None = None
-        self._stop: str | None = None
-        self._failure: dict[str, Any] | None = None
-        self._num_marks = 0
-        self._forked_at = self._exited_at = time.time()
-        self._oom_kills_before = num_oom_kills()
-        self.where = "fork"
-        self.marks: list[tuple[str, str]] = []
-        self.pid = 0
-        self.port: int | None = None
-        self.ended: int | None = None
-        """The exit code, negative for a signal, once the rank is gone."""
-        self.silent_until = time.monotonic() + self.silence_s
-
-    @property
-    def silence_s(self) -> float:
-        return float(self._silence[self._phase.value])
-
-    def take(self, event: Mapping[str, Any]) -> None:
-        """Take in one event of the rank or of its parent."""
-        match event["kind"]:
-            case "forked":
-                self.pid = event["pid"]
-                self._forked_at = event["at"]
-            case "store":
-                self.port = event["port"]
-            case "mark":
-                self._phase = Phase(event["phase"])
-                self.where = f"{event['phase']}: {event['where']}"
-                self.marks.append((event["phase"], event["where"]))
-                self._num_marks += 1
-                self.silent_until = time.monotonic() + self.silence_s
-            case "measured":
-                self._measurement, self._stop = event["measurement"], event["stop"]
-            case "failed":
-                self.fail(
-                    FailureKind(event["failure"]),
-                    event["message"],
-                    needed_bytes=event["needed_bytes"],
-                    short_bytes=event["short_bytes"],
-                )
-            case "exited" if event["pid"] == self.pid:
-                self.ended = event["code"]
-                self._exited_at = event["at"]
-                self._explain_exit(event["code"])
-
-    def fail(
-        self,
-        kind: FailureKind,
-        message: str,
-        *,
-        needed_bytes: int | None = None,
-        short_bytes: int | None = None,
-    ) -> None:
-        """Note why the rank failed; the first reason stays."""
-        if self._failure is None and self._measurement is None:
-            self._failure = {
-                "kind": kind.value,
-                "phase": self._phase.value,
-                "message": message,
-                "at": time.time(),
-                "progress": self._num_marks,
-                "needed_bytes": needed_bytes,
-                "short_bytes": short_bytes,
-                "suspended": self.is_suspended(),
-            }
-
-    def _explain_exit(self, code: int) -> None:
-        if code == -signal.SIGKILL and num_oom_kills() > self._oom_kills_before:
-            self.fail(FailureKind.HOST_MEMORY, "killed by the kernel: host memory ran out")
-        elif code < 0:
-            self.fail(FailureKind.SIGNAL, f"killed by {signal.Signals(-code).name}")
-        else:
-            self.fail(FailureKind.SIGNAL, f"exited with code {code} before it had reported")
-
-    def is_suspended(self) -> bool:
-        """Return whether the process is stopped by a signal (state T), not hung in a call."""
-        try:
-            state = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii")
-        except OSError:
-            return False
-        return state.rpartition(")")[2].split()[0] == "T"
-
-    def report(self) -> dict[str, Any]:
-        """Return the rank's `autotune.trial.report.RankReport` as JSON values."""
-        log = ""
-        if self._log.exists():
-            with self._log.open("rb") as file:
-                log = file.read(_MAX_LOG_BYTES).decode("utf-8", errors="replace")
-            self._log.unlink()
-        return {
-            "rank": self.rank,
-            "device": self._name,
-            "log": log,
-            "measurement": self._measurement,
-            "stop": self._stop,
-            "failure": self._failure,
-            "forked_at": self._forked_at,
-            "exited_at": self._exited_at,
-        }
+def _holders(visible_devices: str) -> str:
+    """Return who uses a device, as far as NVML tells."""
+    holders = cuda_processes(visible_devices)
+    if not holders:
+        return ""
+    return f" ({', '.join(f'process {pid}: {held} bytes' for pid, held in holders)})"
 
 
 def _parent_environment(device_kind: str) -> dict[str, str]:

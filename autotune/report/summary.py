@@ -43,6 +43,7 @@ def summarize(study: StudyView, folder: Path, record: Mapping[str, Any] | None) 
         return
     console.print(_table(study, confirmation))
     _print_verdict(console, study, confirmation)
+    _print_throttled(console, study)
     console.print(f"[bold]{folder / 'ds_config.json'}[/bold]  ({folder / 'record.json'})")
     _print_model_settings(console, record["model_settings"])
 
@@ -158,6 +159,24 @@ def _print_verdict(console: Console, study: StudyView, confirmation: Confirmatio
         console.print(
             "the best baseline fitted in the search and failed now, so there is nothing to "
             f"compare with: {confirmation.baseline_failure}",
+def _print_throttled(console: Console, study: StudyView) -> None:
+    """Say which numbers come from a device that heat or its power supply had slowed down."""
+    runs = [run for c in study.confirmations for run in (*c.winner_runs, *c.baseline_runs)]
+    found = [
+        (f"trial {record.number}", record.outcome.measurement.throttled)
+        for record in study.records
+        if record.outcome is not None and record.outcome.measurement is not None
+    ]
+    found += [("a confirmation run", r.measurement.throttled) for r in runs if r.measurement]
+    slowed = [(name, limits) for name, limits in found if limits]
+    if slowed:
+        limits = sorted({limit for _, found_limits in slowed for limit in found_limits})
+        console.print(
+            f"[bold]throttled[/bold]: {', '.join(limits)}: the devices ran slower than they can in "
+            f"{len(slowed)} runs, first in {slowed[0][0]}"
+        )
+
+
             markup=False,
         )
     error = composition_error(exported, confirmation)

@@ -27,9 +27,11 @@ def device(card: FakeCard) -> CudaDevice:
 
 
 def _until_refused(card: FakeCard, device: CudaDevice, *sizes: int) -> Shortage:
+    *fitting, last = sizes
+    for size in fitting:
+        card.allocate(size)
     with pytest.raises(torch.OutOfMemoryError) as caught:
-        for size in sizes:
-            card.allocate(size)
+        card.allocate(last)
     shortage = device.shortage_of(caught.value)
     assert shortage is not None
     return shortage
@@ -100,9 +102,9 @@ def test_what_unwound_frames_have_freed_does_not_change_the_shortage(
 ) -> None:
     device.enforce_ceiling()
     assert card.allowed is not None
+    card.allocate(30 * GIB)
     with pytest.raises(torch.OutOfMemoryError) as caught:
-        for _ in range(3):
-            card.allocate(15 * GIB)
+        card.allocate(15 * GIB)
     card.reserved = 0
     shortage = device.shortage_of(caught.value)
     assert shortage is not None

@@ -67,7 +67,11 @@ def test_the_hosts_allocator_says_what_was_asked_for() -> None:
 @pytest.mark.parametrize(
     ("error", "kind", "says"),
     [
-        (_cuda_error(700, "an illegal memory access was encountered"), FailureKind.DEVICE, "illegal"),
+        (
+            _cuda_error(700, "an illegal memory access was encountered"),
+            FailureKind.DEVICE,
+            "illegal",
+        ),
         (_cuda_error(214, "uncorrectable ECC error encountered"), FailureKind.DEVICE, "broken"),
         (
             _cuda_error(46, "CUDA-capable device(s) is/are busy or unavailable"),
@@ -114,13 +118,9 @@ def test_failures_that_are_not_memorys_are_told_apart(
 
 
 def test_a_fault_behind_another_exception_is_found() -> None:
-    try:
-        try:
-            raise _cuda_error(700, "an illegal memory access was encountered")
-        except RuntimeError as error:
-            raise ValueError("could not read the loss") from error
-    except ValueError as error:
-        assert examine(error, Phase.INIT, None).kind is FailureKind.DEVICE
+    error = ValueError("could not read the loss")
+    error.__context__ = _cuda_error(700, "an illegal memory access was encountered")
+    assert examine(error, Phase.INIT, None).kind is FailureKind.DEVICE
 
 
 def test_a_lost_connection_is_no_fault_of_the_device() -> None:
