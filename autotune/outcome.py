@@ -222,12 +222,20 @@ class Outcome:
     """Trials that ran on the same nodes at the same time."""
     devices: tuple[str, ...] = ()
     """One per rank: host and device."""
+    charged_bytes: int = 0
+    """Of the ceiling, kept free for what a real rank needs and an emulated one does not; in no
+    other number here."""
 
     def __post_init__(self) -> None:
         if self.status is Status.COMPLETE and self.measurement is None:
             raise ValueError("a complete trial has a measurement")
         if self.status is not Status.COMPLETE and self.failure is None:
             raise ValueError(f"a trial that is {self.status} carries a reason")
+
+    @property
+    def has_true_losses(self) -> bool:
+        """Whether its losses are those of the training: only real ranks communicate."""
+        return self.evaluator == "measured"
 
     @property
     def measured(self) -> Measurement:
@@ -251,6 +259,7 @@ class Outcome:
             "ranks_s": self.ranks_s,
             "neighbours": list(self.neighbours),
             "devices": list(self.devices),
+            "charged_bytes": self.charged_bytes,
         }
 
     @classmethod
@@ -267,6 +276,8 @@ class Outcome:
             ranks_s=mapping["ranks_s"],
             neighbours=tuple(mapping["neighbours"]),
             devices=tuple(mapping["devices"]),
+            # Studies of an earlier version have none.
+            charged_bytes=mapping.get("charged_bytes", 0),
         )
 
 
@@ -278,8 +289,14 @@ def rank_to_json(rank: RankMeasurement) -> dict[str, Any]:
     }
 
 
+def clocks_to_json(clocks: DeviceClocks) -> dict[str, Any]:
+    """Return plain JSON values, as they stand in `rank_to_json`."""
+    return _plain(clocks)
+
+
 def rank_from_json(mapping: Mapping[str, Any]) -> RankMeasurement:
     """Rebuild a rank's measurement from `rank_to_json`."""
+    clocks = mapping.get("clocks")
     return RankMeasurement(
         **{
             **mapping,
@@ -289,19 +306,13 @@ def rank_from_json(mapping: Mapping[str, Any]) -> RankMeasurement:
             "memory": tuple(
                 PhaseMemory(**{**m, "phase": Phase(m["phase"])}) for m in mapping["memory"]
             ),
-def clocks_to_json(clocks: DeviceClocks) -> dict[str, Any]:
-    """Return plain JSON values, as they stand in `rank_to_json`."""
-    return _plain(clocks)
-
-
+            "clocks": DeviceClocks(**{**clocks, "limits": tuple(clocks["limits"])})
+            if clocks
+            else None,
         }
     )
-    clocks = mapping.get("clocks")
 
 
 def _plain(value: Any) -> dict[str, Any]:
     plain = {name: getattr(value, name) for name in value.__slots__}
     return {name: list(v) if isinstance(v, tuple) else v for name, v in plain.items()}
-            "clocks": DeviceClocks(**{**clocks, "limits": tuple(clocks["limits"])})
-            if clocks
-            else None,

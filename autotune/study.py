@@ -29,6 +29,8 @@ class StudySetup:
     seed: int
     environment: Mapping[str, Any]
     """Versions, hosts and devices."""
+    gpus_per_node: int | None = None
+    """Ranks that an emulated rank would share its host with; None where ranks are real."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""
@@ -41,6 +43,7 @@ class StudySetup:
             "evaluator": self.evaluator,
             "seed": self.seed,
             "environment": dict(self.environment),
+            "gpus_per_node": self.gpus_per_node,
         }
 
     @classmethod

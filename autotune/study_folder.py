@@ -11,6 +11,7 @@ from autotune import dotted
 from autotune.ceiling import format_gib
 from autotune.ds_config.build import MICRO_BATCH
 from autotune.errors import StoreError
+from autotune.evaluate.kinds import not_shown
 from autotune.model_shape import ModelShape
 from autotune.search.sampler import StoredStudy
 from autotune.study import StudySetup
@@ -25,6 +26,7 @@ _OPTIONS = {
     "precision": "--precision",
     "device": "--device",
     "evaluator": "--evaluator",
+    "gpus_per_node": "--gpus-per-node",
 }
 
 
@@ -112,6 +114,10 @@ def open_study(folder: Path, storage_url: str, setup: StudySetup, *, resume: boo
     stored = StoredStudy(folder.name, storage_url, create=not resume)
     if not resume:
         stored.set_attribute("setup", setup.to_json())
+        # Short, for a reader of the dashboard.
+        stored.set_attribute("evaluator", setup.evaluator)
+        if clauses := not_shown(setup.evaluator):
+            stored.set_attribute("not_shown", "; ".join(clauses))
     return OpenedStudy(stored=stored, setup=setup)
 
 
@@ -131,7 +137,7 @@ def differences(first: StudySetup, now: StudySetup) -> Iterator[str]:
         yield f"the model is {other_model.name}, the study's is {_told_apart(model, other_model)}"
     before, after = _comparable(first), _comparable(now)
     for key, option in _OPTIONS.items():
-        if before[key] != after[key]:
+        if after[key] is not None and before[key] != after[key]:
             yield f"{option} is {after[key]}, the study's is {before[key]}"
     base, other_base = dotted.flatten(first.base), dotted.flatten(now.base)
     keys = sorted(k for k in base.keys() | other_base.keys() if base.get(k) != other_base.get(k))
@@ -169,7 +175,9 @@ def _comparable(setup: StudySetup) -> Mapping[str, Any]:
         "global_batch_size": workload.global_batch_size,
         "precision": workload.precision,
         "device": setup.device_kind,
-        "evaluator": setup.evaluator,
+        # Empty while only the pool can tell.
+        "evaluator": setup.evaluator or None,
+        "gpus_per_node": setup.gpus_per_node,
     }
 
 

@@ -25,7 +25,15 @@ from autotune.ds_config.read import read_ds_config
 from autotune.environment import describe_environment
 from autotune.errors import ConfigError, HardwareError, WorkloadError
 from autotune.evaluate import Evaluator
-from autotune.evaluate.measured import MeasuredEvaluator
+from autotune.evaluate.choose import (
+    AUTO,
+    Wish,
+    describe_choice,
+    describe_shares,
+    evaluator_of,
+    make_evaluator,
+)
+from autotune.evaluate.kinds import EMULATED
 from autotune.export import write_study_files
 from autotune.hardware import known_device
 from autotune.model_shape import ModelShape, load_model_shape
@@ -38,6 +46,7 @@ from autotune.search.progress import Progress
 from autotune.search.sampler import StoredStudy
 from autotune.search.screen import Screen, read_rejections
 from autotune.space import load_space
+from autotune.space.needed_ops import needed_ops
 from autotune.study import StudySetup, StudyView
 from autotune.study_folder import (
     STUDY_DB,
@@ -69,6 +78,10 @@ class TuneRequest:
     trials: int = 30
     time_budget_s: float | None = None
     device: str = "auto"
+    evaluator: str = "auto"
+    """measured, emulated, or auto: measured where the devices suffice."""
+    gpus_per_node: int | None = None
+    """Ranks that an emulated rank would share its host with; None is all, 8 at most."""
     ray_address: str | None = None
     study: str | None = None
     """None makes a name from model, ranks and time."""
@@ -100,6 +113,8 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
     base = read_ds_config(request.base) if request.base else {}
     shape = load_model_shape(request.model)
     device_kind = _device_kind(request)
+    wish = Wish(evaluator=request.evaluator, gpus=request.gpus, gpus_per_node=request.gpus_per_node)
+    wish.check()
     workload = resolve_workload(
         shape,
         gpus=request.gpus,
@@ -120,12 +135,14 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
         base=base,
         device_kind=device_kind,
         ceiling_bytes=ceiling_bytes,
-        evaluator="measured",
+        # With auto the study that is resumed decides, else the pool.
+        evaluator="" if request.evaluator == AUTO else request.evaluator,
         seed=secrets.randbelow(2**31) if request.seed is None else request.seed,
         environment={},
     )
+    wanted = setup.evaluator
     if request.resume:
-        check_same_job(folder, storage, setup)
+        wanted = check_same_job(folder, storage, setup).evaluator
     _require_modelling_code(shape)
     if request.ray_address:
         _require_listener(request.ray_address)
@@ -136,22 +153,35 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
         device_kind=device_kind,
         model_type=shape.model_type,
         ray_address=request.ray_address,
+        emulate=wanted == EMULATED if wanted else None,
     )
     with Pool(pool_request) as pool, _interrupted_by_sigterm():
         ceiling_bytes = parse_ceiling(request.memory_ceiling, device_bytes=pool.device_bytes)
+        if not wanted and device_kind == "cuda":
+            progress.noted(describe_choice(pool))
+        gpus_per_node = wish.gpus_per_node_of(evaluator_of(pool))
+        evaluator = make_evaluator(
+            pool,
+            workload=workload,
+            ceiling_bytes=ceiling_bytes,
+            gpus_per_node=gpus_per_node,
+            seed=setup.seed,
+            study_folder=folder,
+        )
+        environment = describe_environment(pool.device_names, device_kind=device_kind)
         setup = replace(
             setup,
             ceiling_bytes=ceiling_bytes,
-            environment=describe_environment(pool.device_names, device_kind=device_kind),
+            evaluator=evaluator.name,
+            gpus_per_node=gpus_per_node,
+            environment=environment | describe_shares(evaluator),
         )
+        for note in pool.notes:
+            progress.noted(note)
+        pool.build_ops(needed_ops(space, workload, base), on_note=progress.noted)
         opened = open_study(folder, storage, setup, resume=request.resume)
-        evaluator = MeasuredEvaluator(
-            pool=pool,
-            workload=workload,
-            ceiling_bytes=ceiling_bytes,
-            seed=opened.setup.seed,
-            study_folder=folder,
-        )
+        # A study that is resumed goes on with its own seed.
+        evaluator = replace(evaluator, seed=opened.setup.seed)
         screen = Screen(
             workload=workload,
             device=known_device(pool.device_model, memory_bytes=pool.device_bytes),
@@ -287,9 +317,11 @@ def _early_ceiling_bytes(request: TuneRequest, device_kind: str) -> int:
     """
     device_bytes = 0
     num_cpus = machine.num_cpus()
-    # With more ranks than CPUs the pool says what is there.
-    if device_kind == "cpu" and request.ray_address is None and request.gpus <= num_cpus:
-        num_slots = num_cpus // request.gpus * request.gpus
+    group_size = 1 if request.evaluator == EMULATED else request.gpus
+    # With more ranks than CPUs the pool says what is there, as with auto the study itself.
+    here = device_kind == "cpu" and request.ray_address is None and group_size <= num_cpus
+    if here and not (request.evaluator == AUTO and request.resume):
+        num_slots = num_cpus // group_size * group_size
         device_bytes = machine.host_memory_bytes() // num_slots
     if device_bytes:
         return parse_ceiling(request.memory_ceiling, device_bytes=device_bytes)

@@ -53,6 +53,20 @@ def run(
     device: Annotated[
         str, typer.Option(help="auto or cuda: GPUs, and nothing else. cpu: CPU ranks.")
     ] = "auto",
+    evaluator: Annotated[
+        str,
+        typer.Option(
+            help="measured: a device for each rank. emulated: one device plays rank 0 of --gpus; "
+            "true memory, speed without communication. auto: measured if there are enough devices."
+        ),
+    ] = "auto",
+    gpus_per_node: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Emulated: ranks that share a node's CPUs and memory. [default: up to 8]",
+        ),
+    ] = None,
     ray_address: Annotated[
         str | None,
         typer.Option(help="Of a running Ray cluster. [default: start one on this machine]"),
@@ -100,6 +114,8 @@ def run(
         trials=trials,
         time_budget_s=parse_duration_s(time_budget) if time_budget else None,
         device=device,
+        evaluator=evaluator,
+        gpus_per_node=gpus_per_node,
         ray_address=ray_address,
         study=study,
         storage=storage,

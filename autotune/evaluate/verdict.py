@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from autotune.ceiling import format_gib
 from autotune.outcome import Failure, Measurement, Outcome, Phase, Status
 from autotune.trial.failure_kind import FailureKind
 from autotune.trial.report import RankFailure, RankReport
@@ -10,12 +11,12 @@ from autotune.trial.spec import TrialSpec
 
 _STATUS = {
     FailureKind.MEMORY: Status.OVER_CEILING,
-    FailureKind.HOST_MEMORY: Status.OOM_HOST,
     FailureKind.DEVICE_MEMORY: Status.OOM_DEVICE,
+    FailureKind.HOST_MEMORY: Status.OOM_HOST,
     FailureKind.INVALID: Status.INVALID,
     FailureKind.PEER: Status.CRASHED,
-    FailureKind.ERROR: Status.CRASHED,
     FailureKind.DEVICE: Status.CRASHED,
+    FailureKind.ERROR: Status.CRASHED,
     FailureKind.SIGNAL: Status.CRASHED,
     FailureKind.HUNG: Status.TIMED_OUT,
     FailureKind.STOPPED: Status.CRASHED,
@@ -44,6 +45,7 @@ def outcome_of(
     """
     culprit = first_failure(reports)
     devices = tuple(report.device for report in reports)
+    charged_bytes = spec.emulation.charged_bytes if spec.emulation else 0
     ranks_s = max(max(r.exited_at for r in reports) - min(r.forked_at for r in reports), 0.0)
     if culprit is not None:
         failed = culprit.failure
@@ -56,13 +58,14 @@ def outcome_of(
                 rank=culprit.rank,
                 phase=failed.phase,
                 needed_bytes=failed.needed_bytes,
+                short_bytes=failed.short_bytes,
                 log=log_name(spec.label, culprit.rank),
             ),
-                short_bytes=failed.short_bytes,
             duration_s=duration_s,
             ranks_s=ranks_s,
             neighbours=neighbours,
             devices=devices,
+            charged_bytes=charged_bytes,
         )
     measurement = Measurement(
         tokens_per_step=tokens_per_step,
@@ -70,10 +73,7 @@ def outcome_of(
         timed_accumulation=spec.timed_accumulation,
         ranks=tuple(report.measurement for report in reports if report.measurement),
     )
-    failure = _failure_of_measured(measurement, reports, spec)
-    status = Status.COMPLETE
-    if failure is not None:
-        status = Status.OVER_CEILING if failure.needed_bytes else Status.SLOW
+    status, failure = _judge(measurement, reports, spec)
     return Outcome(
         status=status,
         evaluator=evaluator,
@@ -83,6 +83,7 @@ def outcome_of(
         ranks_s=ranks_s,
         neighbours=neighbours,
         devices=devices,
+        charged_bytes=charged_bytes,
     )
 
 
@@ -123,15 +124,32 @@ def _as_hung(report: RankReport, failure: RankFailure) -> RankReport:
     return replace(report, failure=replace(failure, kind=FailureKind.HUNG.value, message=message))
 
 
-def _failure_of_measured(
+def _judge(
     measurement: Measurement, reports: Sequence[RankReport], spec: TrialSpec
-) -> Failure | None:
-    """Return why a trial that ran to its end is not complete, or None."""
+) -> tuple[Status, Failure | None]:
+    """Return what a trial that ran to its end comes to, and why if it is not complete."""
+    if failure := _over_ceiling(measurement, spec):
+        return Status.OVER_CEILING, failure
+    if failure := _over_host_share(measurement, spec):
+        return Status.OOM_HOST, failure
+    if any(report.stop == "slow" for report in reports):
+        return Status.SLOW, Failure(
+            reason="stopped early: even its fastest step was clearly slower than the best trial's",
+            rank=0,
+            phase=Phase.STEADY,
+            log=log_name(spec.label, 0),
+        )
+    return Status.COMPLETE, None
+
+
+def _over_ceiling(measurement: Measurement, spec: TrialSpec) -> Failure | None:
     fattest = max(measurement.ranks, key=lambda rank: rank.peak_bytes)
     retried = max(measurement.ranks, key=lambda rank: rank.alloc_retries)
-    if fattest.peak_bytes > spec.ceiling_bytes:
+    if fattest.peak_bytes > spec.enforced_bytes:
+        charged = spec.ceiling_bytes - spec.enforced_bytes
+        kept = f", of which {charged} are kept for communication" if charged else ""
         return Failure(
-            reason=f"used {fattest.peak_bytes} bytes of a ceiling of {spec.ceiling_bytes}",
+            reason=f"used {fattest.peak_bytes} bytes of a ceiling of {spec.ceiling_bytes}{kept}",
             rank=fattest.rank,
             phase=max(fattest.memory, key=lambda memory: memory.used_bytes).phase,
             needed_bytes=fattest.peak_bytes,
@@ -143,14 +161,24 @@ def _failure_of_measured(
             "only by giving back its cache in every step",
             rank=retried.rank,
             phase=Phase.STEADY,
-            needed_bytes=spec.ceiling_bytes + 1,
+            needed_bytes=spec.enforced_bytes + 1,
             log=log_name(spec.label, retried.rank),
         )
-    if any(report.stop == "slow" for report in reports):
-        return Failure(
-            reason="stopped early: even its fastest step was clearly slower than the best trial's",
-            rank=0,
-            phase=Phase.STEADY,
-            log=log_name(spec.label, 0),
-        )
     return None
+
+
+def _over_host_share(measurement: Measurement, spec: TrialSpec) -> Failure | None:
+    """Return why an emulated rank would not fit on a host that it shares with its peers."""
+    if spec.emulation is None:
+        return None
+    fattest = max(measurement.ranks, key=lambda rank: rank.host_bytes)
+    share_bytes = spec.emulation.host_bytes
+    if fattest.host_bytes <= share_bytes:
+        return None
+    return Failure(
+        reason=f"used {format_gib(fattest.host_bytes)} of host memory; with "
+        f"{spec.emulation.local_world_size} ranks on a node like this one each has "
+        f"{format_gib(share_bytes)}",
+        rank=fattest.rank,
+        log=log_name(spec.label, fattest.rank),
+    )

@@ -4,7 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from autotune.outcome import Measurement
+from autotune.evaluate.kinds import not_shown
+from autotune.outcome import Outcome
 from autotune.search.candidate import TrialRecord
 from autotune.search.confirm import LOSS_TOLERANCE, Confirmation
 from autotune.step_times import Interval
@@ -22,10 +23,11 @@ def build_record(study: StudyView) -> dict[str, Any]:
     assert exported is not None
     assert confirmation is not None
     runs = confirmation.exported_runs
-    measurement = max((run.measured for run in runs), key=lambda m: m.peak_bytes)
+    fattest = max(runs, key=lambda run: run.measured.peak_bytes)
     return {
         "format": FORMAT,
         "evaluator": study.setup.evaluator,
+        "not_shown": list(not_shown(study.setup.evaluator)),
         "trial": exported.number,
         "source": exported.candidate.source,
         "keeps_baseline": confirmation.keeps_baseline,
@@ -33,12 +35,13 @@ def build_record(study: StudyView) -> dict[str, Any]:
         "num_runs": len(runs),
         "baseline": _baseline(study, confirmation),
         "challenger": _challenger(study, confirmation),
-        "memory": _memory(measurement, ceiling_bytes=study.setup.ceiling_bytes),
+        "memory": _memory(fattest, ceiling_bytes=study.setup.ceiling_bytes),
         "model_settings": dict(exported.candidate.model_settings),
         "composition_error": composition_error(exported, confirmation),
         "losses": {
             "relative_difference": confirmation.loss_difference,
             "tolerance": LOSS_TOLERANCE,
+            "compared": all(run.has_true_losses for run in runs),
         },
         "predictions": {"memory": study.screen.to_json() if study.screen else None},
         "workload": study.setup.workload.to_json(),
@@ -101,10 +104,12 @@ def _challenger(study: StudyView, confirmation: Confirmation) -> Mapping[str, An
     }
 
 
-def _memory(measurement: Measurement, *, ceiling_bytes: int) -> dict[str, Any]:
+def _memory(outcome: Outcome, *, ceiling_bytes: int) -> dict[str, Any]:
+    measurement = outcome.measured
     return {
         "peak_bytes": measurement.peak_bytes,
         "ceiling_bytes": ceiling_bytes,
+        "charged_bytes": outcome.charged_bytes,
         "ranks": [
             {
                 "rank": rank.rank,

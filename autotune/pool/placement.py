@@ -49,14 +49,14 @@ def num_devices(device_kind: str) -> int:
     return int(ray.cluster_resources().get(_resource(device_kind), 0))
 
 
-def reserve_groups(world_size: int, *, num_groups: int, device_kind: str) -> list[PlacementGroup]:
-    """Reserve placement groups of `world_size` bundles.
+def reserve_groups(group_size: int, *, num_groups: int, device_kind: str) -> list[PlacementGroup]:
+    """Reserve placement groups of `group_size` bundles.
 
     Raises:
         HardwareError: not one group can be placed (devices taken by other jobs, say).
     """
     bundle = {"CPU": 1.0} | ({"GPU": 1.0} if device_kind == "cuda" else {})
-    groups = [placement_group([bundle] * world_size, strategy="PACK") for _ in range(num_groups)]
+    groups = [placement_group([bundle] * group_size, strategy="PACK") for _ in range(num_groups)]
     ray.wait([group.ready() for group in groups], num_returns=num_groups, timeout=_PLACEMENT_S)
     placed = [g for g in groups if placement_group_table(g)["state"] == "CREATED"]
     for group in groups:
@@ -64,8 +64,8 @@ def reserve_groups(world_size: int, *, num_groups: int, device_kind: str) -> lis
             ray.util.remove_placement_group(group)
     if not placed:
         raise HardwareError(
-            f"--gpus {world_size}: Ray placed no group of {world_size} {device_kind} devices "
-            f"within {_PLACEMENT_S:.0f} s; other jobs may hold them (see `ray status`)"
+            f"Ray placed no group of {group_size} {device_kind} devices within "
+            f"{_PLACEMENT_S:.0f} s; other jobs may hold them (see `ray status`)"
         )
     return placed
 

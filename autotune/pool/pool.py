@@ -3,6 +3,7 @@
 import contextlib
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -11,6 +12,7 @@ import ray
 
 from autotune.errors import HardwareError
 from autotune.pool import machine
+from autotune.pool.build import build_on_every_node
 from autotune.pool.local_ray import ray_cluster
 from autotune.pool.placement import SlotGroup, num_devices, open_group, reserve_groups
 from autotune.pool.supervise import OnMark, run_ranks
@@ -24,13 +26,16 @@ class PoolRequest:
     """What a study needs of a pool."""
 
     world_size: int
-    """Devices of one trial."""
+    """Ranks of one trial."""
     device_kind: str
     """cuda or cpu."""
     model_type: str
     """Hugging Face's; its modelling code is preloaded."""
     ray_address: str | None = None
     """Of a running cluster; None starts one on this machine."""
+    emulate: bool | None = False
+    """Whether one device plays rank 0 of a trial, instead of a device for each rank; None leaves it
+    to the devices there are: one for each rank if they suffice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +50,7 @@ class PoolRun:
 
 
 class Pool:
-    """Slot groups of N devices; each runs one trial at a time. A context manager.
+    """Slot groups of the devices of one trial; each runs one at a time. A context manager.
 
     Raises:
         HardwareError: too few devices for one trial.
@@ -71,9 +76,12 @@ class Pool:
         self._stack.enter_context(ray_cluster(request.ray_address, num_cpus=num_cpus))
         available = num_devices(request.device_kind)
         _require_devices(request, available, where=request.ray_address or "this machine")
+        self.num_devices = available
+        self.emulates = _emulates(request, available)
+        group_size = 1 if self.emulates else request.world_size
         placed = reserve_groups(
-            request.world_size,
-            num_groups=available // request.world_size,
+            group_size,
+            num_groups=available // group_size,
             device_kind=request.device_kind,
         )
         for group in placed:
@@ -125,6 +133,18 @@ class Pool:
         """CPU threads that each slot may use, so that all slots of a node share its CPUs."""
         return max(1, self._smallest_share("num_cpus"))
 
+    @property
+    def host_cpus(self) -> int:
+        """The fewest CPUs of any node."""
+        return min(int(facts["num_cpus"]) for group in self.groups for facts in group.facts)
+
+    @property
+    def host_memory_bytes(self) -> int:
+        """The least memory of any node."""
+        return min(
+            int(facts["host_memory_bytes"]) for group in self.groups for facts in group.facts
+        )
+
     def _smallest_share(self, fact: str) -> int:
         """Return a fact of the nodes divided by the slots on each, the smallest."""
         nodes = [node for group in self.groups for node in group.nodes]
@@ -133,6 +153,26 @@ class Pool:
             for group in self.groups
             for node, facts in zip(group.nodes, group.facts, strict=True)
         )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know of the slots' environment, each thing once."""
+        told = [note for group in self.groups for facts in group.facts for note in facts["notes"]]
+        return tuple(dict.fromkeys(told))
+
+    def build_ops(self, ops: Sequence[str], *, on_note: Callable[[str], None]) -> None:
+        """Have DeepSpeed's ops built on every node, so that no trial has to.
+
+        Args:
+            ops: DeepSpeed's names of those that any trial may load.
+            on_note: told of each op that has to be compiled.
+
+        Raises:
+            HardwareError: an op cannot be built.
+            DispatchError: a slot is gone.
+        """
+        if ops and self.request.device_kind == "cuda":
+            build_on_every_node(self.groups, ops, on_note=on_note)
 
     def run(self, spec: TrialSpec, *, number: int, alone: bool, on_mark: OnMark) -> PoolRun:
         """Run one trial; blocks, and may be called from several threads.
@@ -193,11 +233,23 @@ def _devices_here(device_kind: str) -> int:
     return len(machine.cuda_device_names())
 
 
+def _emulates(request: PoolRequest, available: int) -> bool:
+    """Whether one device plays rank 0; on CPU slots only if that was asked for."""
+    if request.emulate is not None:
+        return request.emulate
+    return request.device_kind == "cuda" and available < request.world_size
+
+
 def _require_devices(request: PoolRequest, available: int, *, where: str) -> None:
-    if available >= request.world_size:
+    emulates = _emulates(request, available)
+    if available >= (1 if emulates else request.world_size):
         return
     kind = "CPU slots" if request.device_kind == "cpu" else "CUDA devices"
     choices = [f"--gpus {available}"] if available else []
+    if available:
+        choices.append(
+            f"--evaluator emulated, where one of them plays rank 0 of {request.world_size}"
+        )
     if request.device_kind == "cuda" and request.ray_address is None:
         cpus = machine.num_cpus()
         choices.append(
@@ -205,7 +257,8 @@ def _require_devices(request: PoolRequest, available: int, *, where: str) -> Non
             "on CPU ranks"
         )
     choices.append("--ray-address of a cluster that has them")
+    needs = "even an emulated trial needs one" if emulates else "one trial needs one for each rank"
     raise HardwareError(
-        f"--gpus {request.world_size}: {where} has {available} {kind}; one trial needs one for "
-        f"each rank; choices: {'; '.join(choices)}"
+        f"--gpus {request.world_size}: {where} has {available} {kind}; {needs}; "
+        f"choices: {'; '.join(choices)}"
     )

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from autotune.ceiling import format_gib
+from autotune.evaluate.kinds import not_shown
 from autotune.export.record import composition_error
 from autotune.search.candidate import TrialRecord
 from autotune.search.confirm import Confirmation
@@ -34,16 +35,22 @@ def summarize(study: StudyView, folder: Path, record: Mapping[str, Any] | None) 
         f"ranks, global batch {workload.global_batch_size} x {workload.seq_len} tokens, "
         f"{workload.precision}, ceiling {format_gib(setup.ceiling_bytes)} a rank"
     )
+    if setup.gpus_per_node is not None:
+        console.print(
+            f"{setup.evaluator}: one device plays rank 0 of {workload.world_size}, "
+            f"{setup.gpus_per_node} ranks a node"
+        )
     counts = ", ".join(f"{count} {status}" for status, count in sorted(study.counts.items()))
     console.print(f"{len(study.records)} trials: {counts}")
     _print_screening(console, study)
+    _print_throttled(console, study)
     confirmation = study.confirmation
     if record is None or confirmation is None:
         _print_nothing_fits(console, study)
         return
     console.print(_table(study, confirmation))
+    _print_not_shown(console, study, confirmation)
     _print_verdict(console, study, confirmation)
-    _print_throttled(console, study)
     console.print(f"[bold]{folder / 'ds_config.json'}[/bold]  ({folder / 'record.json'})")
     _print_model_settings(console, record["model_settings"])
 
@@ -76,6 +83,19 @@ def _table(study: StudyView, confirmation: Confirmation) -> Table:
             "ratio", "", f"{ratio.mean:.3f}", f"{ratio.low:.3f} to {ratio.high:.3f}", "", ""
         )
     return table
+
+
+def _print_not_shown(console: Console, study: StudyView, confirmation: Confirmation) -> None:
+    """Say what numbers of this kind leave out."""
+    evaluator = study.setup.evaluator
+    if clauses := not_shown(evaluator):
+        console.print(f"{evaluator}, so not in these numbers: {'; '.join(clauses)}")
+    charged_bytes = max(run.charged_bytes for run in confirmation.exported_runs)
+    if charged_bytes:
+        console.print(
+            f"{format_gib(charged_bytes)} of the ceiling were kept free for what real ranks hold "
+            "to communicate (NCCL); the peaks above are without it"
+        )
 
 
 def _cells(record: TrialRecord, runs: tuple[Any, ...]) -> tuple[str, str, str, str, str]:
@@ -139,6 +159,24 @@ def _print_screening(console: Console, study: StudyView) -> None:
         console.print(f"{screen.num_surprises} trials ran out that were predicted to fit")
 
 
+def _print_throttled(console: Console, study: StudyView) -> None:
+    """Say which numbers come from a device that heat or its power supply had slowed down."""
+    runs = [run for c in study.confirmations for run in (*c.winner_runs, *c.baseline_runs)]
+    found = [
+        (f"trial {record.number}", record.outcome.measurement.throttled)
+        for record in study.records
+        if record.outcome is not None and record.outcome.measurement is not None
+    ]
+    found += [("a confirmation run", r.measurement.throttled) for r in runs if r.measurement]
+    slowed = [(name, limits) for name, limits in found if limits]
+    if slowed:
+        limits = sorted({limit for _, found_limits in slowed for limit in found_limits})
+        console.print(
+            f"[bold]throttled[/bold]: {', '.join(limits)}: the devices ran slower than they can in "
+            f"{len(slowed)} runs, first in {slowed[0][0]}"
+        )
+
+
 def _print_verdict(console: Console, study: StudyView, confirmation: Confirmation) -> None:
     exported = study.exported
     assert exported is not None
@@ -159,24 +197,6 @@ def _print_verdict(console: Console, study: StudyView, confirmation: Confirmatio
         console.print(
             "the best baseline fitted in the search and failed now, so there is nothing to "
             f"compare with: {confirmation.baseline_failure}",
-def _print_throttled(console: Console, study: StudyView) -> None:
-    """Say which numbers come from a device that heat or its power supply had slowed down."""
-    runs = [run for c in study.confirmations for run in (*c.winner_runs, *c.baseline_runs)]
-    found = [
-        (f"trial {record.number}", record.outcome.measurement.throttled)
-        for record in study.records
-        if record.outcome is not None and record.outcome.measurement is not None
-    ]
-    found += [("a confirmation run", r.measurement.throttled) for r in runs if r.measurement]
-    slowed = [(name, limits) for name, limits in found if limits]
-    if slowed:
-        limits = sorted({limit for _, found_limits in slowed for limit in found_limits})
-        console.print(
-            f"[bold]throttled[/bold]: {', '.join(limits)}: the devices ran slower than they can in "
-            f"{len(slowed)} runs, first in {slowed[0][0]}"
-        )
-
-
             markup=False,
         )
     error = composition_error(exported, confirmation)

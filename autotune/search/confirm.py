@@ -62,8 +62,13 @@ class Confirmation:
 
     @property
     def loss_difference(self) -> float | None:
-        """Largest relative difference of the two trials' losses; None without a baseline."""
+        """Largest relative difference of the two trials' losses.
+
+        None without a baseline, and where ranks were emulated.
+        """
         if not self.baseline_holds or self.winner == self.baseline:
+            return None
+        if not all(run.has_true_losses for run in (*self.winner_runs, *self.baseline_runs)):
             return None
         pairs = [
             (ours, theirs)
@@ -183,7 +188,7 @@ def _failure_of(runs: Sequence[Outcome]) -> str | None:
     for run in runs:
         if run.failure is not None:
             return f"{run.status}: {run.failure.reason}"
-        if not all(map(math.isfinite, global_losses(run))):
+        if run.has_true_losses and not all(map(math.isfinite, global_losses(run))):
             return f"{Status.DIVERGED}: its loss is not a finite number"
     return None
 

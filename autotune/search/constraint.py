@@ -26,8 +26,9 @@ def constraints_of(
         return {"valid": 1.0}
     if outcome.status.does_not_fit:
         needed = (outcome.failure and outcome.failure.needed_bytes) or 0
-        most = max(needed, predicted_bytes or 0)
+        most = max(needed + outcome.charged_bytes if needed else 0, predicted_bytes or 0)
         return {"memory": max(most / ceiling_bytes - 1, _LEAST_EXCESS)}
     if outcome.measurement is not None:
-        return {"memory": min(outcome.measurement.peak_bytes / ceiling_bytes - 1, 0.0)}
+        peak = outcome.measurement.peak_bytes + outcome.charged_bytes
+        return {"memory": min(peak / ceiling_bytes - 1, 0.0)}
     return {}

@@ -150,7 +150,7 @@ class Screen:
     """The part in which each trial that ran out did so."""
     _num_surprises: int = 0
     _least_outside_bytes: int | None = None
-    """The least that any measured trial held outside the allocator."""
+    """The least that any measured trial held outside the allocator, or was charged for."""
     _bills: dict[str, Bill] = field(default_factory=dict)
     """Of candidates that may be launched, so that `learn` need not replay them again."""
 
@@ -197,12 +197,13 @@ class Screen:
             if self._needs(bill, margins=1) <= self.ceiling_bytes:
                 self._num_surprises += 1
         if outcome.measurement is not None:
-            self._compare(bill, outcome.measurement.ranks)
+            self._compare(bill, outcome.measurement.ranks, charged_bytes=outcome.charged_bytes)
 
-    def _compare(self, bill: Bill, ranks: Sequence[RankMeasurement]) -> None:
+    def _compare(self, bill: Bill, ranks: Sequence[RankMeasurement], *, charged_bytes: int) -> None:
         allocated_bytes, outside_bytes = _allocated_bytes(ranks), _outside_bytes(ranks)
         if allocated_bytes is None or outside_bytes is None:
             return
+        outside_bytes += charged_bytes
         predicted_bytes = bill.device.peak_allocated_bytes
         self.calibration = self.calibration.and_pair(predicted_bytes, allocated_bytes)
         known_bytes = self._least_outside_bytes

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -22,7 +23,19 @@ def open_store(place: Place, *, timeout_s: float) -> TCPStore:
     )
 
 
-class Peers:
+def open_communicator(torch_device: str) -> None:
+    """Connect the ranks now: NCCL takes its buffers, which count, with the first collective."""
+    dist.all_reduce(torch.zeros(1, device=torch_device))
+
+
+class Peers(Protocol):
+    """The ranks of this trial, this one included."""
+
+    def share(self, numbers: Sequence[float]) -> list[list[float]]:
+        """Return every rank's numbers, by rank; all ranks pass equally many."""
+
+
+class RealPeers:
     """A group of its own on gloo, so that nothing here waits on the device."""
 
     def __init__(self, world_size: int) -> None:
@@ -35,3 +48,11 @@ class Peers:
         theirs = [torch.empty_like(mine) for _ in range(self._world_size)]
         dist.all_gather(theirs, mine, group=self._group)
         return [t.tolist() for t in theirs]
+
+
+class NoPeers:
+    """An emulated rank: the others do not exist."""
+
+    def share(self, numbers: Sequence[float]) -> list[list[float]]:
+        """Return this rank's numbers."""
+        return [list(numbers)]

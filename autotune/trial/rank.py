@@ -15,13 +15,13 @@ import deepspeed.ops
 import torch.distributed as dist
 
 from autotune.outcome import Phase, rank_to_json
-from autotune.trial import wire
+from autotune.trial import stand_in, wire
 from autotune.trial.build_locks import remove_stale_locks
 from autotune.trial.device import Device, open_device
 from autotune.trial.failure import examine
 from autotune.trial.measure import run_steps
 from autotune.trial.model import build_model
-from autotune.trial.peers import Peers, open_store
+from autotune.trial.peers import NoPeers, Peers, RealPeers, open_communicator, open_store
 from autotune.trial.spec import Place, TrialSpec
 
 
@@ -31,6 +31,8 @@ def run_rank(spec_json: Mapping[str, Any], place_json: Mapping[str, Any], events
     Events sent: `mark` (phase, where), `store` (port), and either `measured` or `failed`.
     """
     spec, place = TrialSpec.from_json(spec_json), Place(**place_json)
+    if spec.emulation is not None:
+        place = stand_in.place_of_rank_0(spec.emulation, place)
     _own_log(place.log_path)
     os.set_inheritable(events_fd, False)  # noqa: FBT003  the function takes no name
     os.environ.update(place.environment())
@@ -70,22 +72,24 @@ class _Rank:
         if place.local_rank == 0:
             # Before the rendezvous, so before any rank of this node builds an extension.
             remove_stale_locks()
-        self._join(device)
+        peers = self._join(device)
         device.enforce_ceiling()
         self._mark(Phase.BUILD, "model")
         model = build_model(spec, device.torch_device)
         build_peak = device.take_peak(Phase.BUILD)
+        device.enforce_ceiling()
         self._mark(Phase.INIT, "initialize")
         engine, *_ = deepspeed.initialize(model=model, config=dict(spec.ds_config))
-        device.enforce_ceiling()
+        if spec.emulation is not None:
+            stand_in.take_every_step(engine.optimizer)
         init_peak = device.take_peak(Phase.INIT)
+        device.enforce_ceiling()
         measurement, stop = run_steps(
             engine,
             spec,
             place,
-        device.enforce_ceiling()
             device=device,
-            peers=Peers(place.world_size),
+            peers=peers,
             mark=self._mark,
             memory=(build_peak, init_peak),
         )
@@ -93,12 +97,15 @@ class _Rank:
             self._events_fd, "measured", measurement=rank_to_json(measurement), stop=stop.value
         )
 
-    def _join(self, device: Device) -> None:
-        """Open the rendezvous and the process group."""
+    def _join(self, device: Device) -> Peers:
+        """Enter the process group; return the ranks that are in it."""
         # DeepSpeed would compile its shared-memory collectives for a minute and leave 66 MiB a
         # rank in /dev/shm after every trial; training never calls them.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         self._mark(Phase.BUILD, "rendezvous")
+        if self._spec.emulation is not None:
+            stand_in.join(self._spec.emulation)
+            return NoPeers()
         store = open_store(self._place, timeout_s=self._spec.silence_s[Phase.BUILD])
         if self._place.rank == 0:
             os.environ["MASTER_PORT"] = str(store.port)
@@ -107,6 +114,8 @@ class _Rank:
             device.backend, store=store, rank=self._place.rank, world_size=self._place.world_size
         )
         deepspeed.init_distributed(device.backend)
+        open_communicator(device.torch_device)
+        return RealPeers(self._place.world_size)
 
     def _mark(self, phase: Phase, where: str) -> None:
         self._phase = phase

@@ -22,6 +22,20 @@ class StepRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Emulation:
+    """One device plays rank 0 of a world whose other ranks do not exist."""
+
+    world_size: int
+    local_world_size: int
+    """Ranks on the node of rank 0."""
+    host_bytes: int
+    """Host memory that such a rank would have: its share of the node's."""
+    charged_bytes: int = 0
+    """Device memory that a real rank needs and this one does not (NCCL's buffers): kept free under
+    the ceiling, and in no number that is reported."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSpec:
     """One trial, the same for all its ranks."""
 
@@ -52,6 +66,14 @@ class TrialSpec:
     steps: StepRule = field(default_factory=StepRule)
     silence_s: Mapping[Phase, float] = field(default_factory=dict)
     """Per phase: how long a rank may go without a progress mark before it counts as hung."""
+    emulation: Emulation | None = None
+    """None for as many real ranks as the job has."""
+
+    @property
+    def enforced_bytes(self) -> int:
+        """The most that a rank of this trial gets: the ceiling, less what emulation charges."""
+        charged_bytes = self.emulation.charged_bytes if self.emulation else 0
+        return max(self.ceiling_bytes - charged_bytes, 0)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""
@@ -61,7 +83,15 @@ class TrialSpec:
     def from_json(cls, mapping: Mapping[str, Any]) -> Self:
         """Rebuild a spec from `to_json`."""
         silence = {Phase(phase): float(s) for phase, s in mapping["silence_s"].items()}
-        return cls(**{**mapping, "steps": StepRule(**mapping["steps"]), "silence_s": silence})
+        emulation = mapping["emulation"]
+        return cls(
+            **{
+                **mapping,
+                "steps": StepRule(**mapping["steps"]),
+                "silence_s": silence,
+                "emulation": Emulation(**emulation) if emulation else None,
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,6 +54,9 @@ class _Stopwatch:
         self.own_s.append(now - self._asked_at - outcome.ranks_s)
         self._asked_at = now
 
+    def noted(self, text: str) -> None:
+        pass
+
     def remaining(self, *, num_launched: int, left_s: float) -> None:
         """Nothing to time."""
 
@@ -118,7 +121,7 @@ def _preload_gain(evaluator: MeasuredEvaluator, workload: Workload) -> list[floa
 
 def _fresh_s(evaluator: MeasuredEvaluator, trial: TrialRequest) -> float:
     """Return the seconds of the same ranks, each in a Python process of its own."""
-    spec = evaluator.spec(trial).to_json()
+    spec = evaluator.terms.spec(trial).to_json()
     with tempfile.TemporaryDirectory() as folder:
         port = _free_port()
         began = time.perf_counter()

@@ -106,6 +106,18 @@ FAULTS: dict[str, tuple[list[str], list[str]]] = {
         ["--global-batch-size", "15"],
         ["global_batch_size=15: not divisible by 2 ranks; nearest: 14 or 16"],
     ),
+    "unknown evaluator": (
+        ["--evaluator", "guessed"],
+        ["--evaluator guessed: must be auto, measured or emulated"],
+    ),
+    "nodes that do not divide the ranks": (
+        ["--evaluator", "emulated", "--gpus", "8", "--gpus-per-node", "3"],
+        ["--gpus-per-node 3: 8 ranks do not divide into nodes of 3; use a divisor of --gpus"],
+    ),
+    "nodes of real ranks": (
+        ["--evaluator", "measured", "--gpus-per-node", "2"],
+        ["--gpus-per-node 2: is for emulated ranks; .*leave it out, or use --evaluator emulated"],
+    ),
     "ceiling of nothing": (["--memory-ceiling", "0%"], ["--memory-ceiling 0%: must be more than"]),
     "ceiling above the share": (
         ["--memory-ceiling", "150%"],
@@ -156,7 +168,10 @@ FAULTS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "too many ranks for the cpu": (
         ["--gpus", "64"],
-        ["--gpus 64: this machine has [0-9]+ CPU slots; .*choices: --gpus [0-9]+; --ray-address"],
+        [
+            "--gpus 64: this machine has [0-9]+ CPU slots; .*choices: --gpus [0-9]+; "
+            "--evaluator emulated, where one of them plays rank 0 of 64; --ray-address"
+        ],
     ),
     "no cuda": (
         ["--device", "auto"],

@@ -10,9 +10,9 @@ from tests.cli.calls import autotune_here
 
 COMMANDS = {
     "run": """
-        --base --confirm-rounds --device --global-batch-size --gpus --json --memory-ceiling --model
-        --precision --ray-address --resume --seed --seq-len --space --storage --study --time-budget
-        --trials
+        --base --confirm-rounds --device --evaluator --global-batch-size --gpus --gpus-per-node
+        --json --memory-ceiling --model --precision --ray-address --resume --seed --seq-len --space
+        --storage --study --time-budget --trials
     """,
     "plan": """
         ds_config --activation-checkpointing --attn-implementation --devices --global-batch-size

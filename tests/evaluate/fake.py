@@ -10,7 +10,7 @@ from typing import Any
 
 from autotune import dotted
 from autotune.evaluate import OnMark, TrialRequest
-from autotune.evaluate.measured import CLEARLY_SLOWER
+from autotune.evaluate.on_pool import CLEARLY_SLOWER
 from autotune.outcome import (
     Failure,
     Measurement,

@@ -55,12 +55,12 @@ def open_device(spec: TrialSpec, place: Place) -> Device:
     if spec.device_kind == "cpu":
         from autotune.trial.device.cpu import CpuDevice
 
-        return CpuDevice(ceiling_bytes=spec.ceiling_bytes, num_threads=spec.num_threads)
+        return CpuDevice(ceiling_bytes=spec.enforced_bytes, num_threads=spec.num_threads)
     if spec.device_kind == "cuda":
         from autotune.trial.device.cuda import CudaDevice
 
         return CudaDevice(
-            ceiling_bytes=spec.ceiling_bytes,
+            ceiling_bytes=spec.enforced_bytes,
             local_rank=place.local_rank,
             num_threads=spec.num_threads,
         )

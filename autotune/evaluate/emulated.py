@@ -1,0 +1,82 @@
+"""The emulated evaluator: one device plays rank 0 of N.
+
+Memory is that of a real rank 0, but for what a real rank holds outside the allocator to
+communicate: that is charged against the ceiling instead. tokens/s of all ranks follows from the
+steps of rank 0, as if the others took as long and communicated in no time. The host is divided as
+it would be among the ranks of one node.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.evaluate import OnMark, TrialRequest
+from autotune.evaluate.kinds import EMULATED
+from autotune.evaluate.on_pool import Terms, run_on_pool
+from autotune.outcome import Outcome
+from autotune.pool.pool import Pool
+from autotune.predict.memory.predict import NCCL_BYTES
+from autotune.trial.spec import Emulation
+from autotune.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulatedEvaluator:
+    """Runs rank 0 of a trial on one device of the pool. Keeps its log in the study folder."""
+
+    pool: Pool
+    """Of groups of one device."""
+    workload: Workload
+    ceiling_bytes: int
+    """The most a real rank may use on its device."""
+    gpus_per_node: int
+    """Ranks that would share a node's CPUs and memory."""
+    seed: int
+    study_folder: Path
+
+    @property
+    def name(self) -> str:
+        """These numbers come from one device that plays rank 0 of as many as the job has ranks."""
+        return EMULATED
+
+    @property
+    def capacity(self) -> int:
+        """One trial per device."""
+        return self.pool.num_groups
+
+    @property
+    def terms(self) -> Terms:
+        """What all trials have in common."""
+        pool = self.pool
+        local_world_size = min(self.gpus_per_node, self.workload.world_size)
+        return Terms(
+            workload=self.workload,
+            device_kind=pool.request.device_kind,
+            ceiling_bytes=self.ceiling_bytes,
+            num_threads=max(min(pool.host_cpus // local_world_size, pool.threads_per_slot), 1),
+            seed=self.seed,
+            emulation=Emulation(
+                world_size=self.workload.world_size,
+                local_world_size=local_world_size,
+                host_bytes=pool.host_memory_bytes // local_world_size,
+                charged_bytes=charged_bytes(self.workload, pool.request.device_kind),
+            ),
+        )
+
+    def evaluate(self, request: TrialRequest, on_mark: OnMark) -> Outcome:
+        """Run rank 0 and judge its report.
+
+        Raises:
+            DispatchError: a slot is gone.
+        """
+        return run_on_pool(
+            self.pool, request, on_mark, terms=self.terms, study_folder=self.study_folder
+        )
+
+    def cancel(self) -> None:
+        """End running trials within about a second."""
+        self.pool.cancel()
+
+
+def charged_bytes(workload: Workload, device_kind: str) -> int:
+    """Return what NCCL would hold on a device beside the allocator; nothing where none is used."""
+    return NCCL_BYTES if device_kind == "cuda" and workload.world_size > 1 else 0

@@ -1,0 +1,111 @@
+"""Trials on a pool's slots, real ranks or emulated ones: what they are told, and their outcome."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from autotune.ds_config.build import MICRO_BATCH, shorten
+from autotune.evaluate import OnMark, TrialRequest
+from autotune.evaluate.kinds import EMULATED, MEASURED
+from autotune.evaluate.silence import silence_by_phase
+from autotune.evaluate.verdict import log_name, outcome_of
+from autotune.outcome import Outcome
+from autotune.pool.pool import Pool
+from autotune.trial.spec import Emulation, StepRule, TrialSpec
+from autotune.workload import Workload
+
+CLEARLY_SLOWER = 1.25
+"""A trial whose fastest step takes this many times the best trial's mean step is stopped."""
+_SHORT_STEPS = StepRule(min_steps=4, max_steps=10, max_s=20.0)
+_WHOLE_STEPS = StepRule(min_steps=6, max_steps=12, max_s=60.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What all trials of a study have in common."""
+
+    workload: Workload
+    device_kind: str
+    ceiling_bytes: int
+    """The most a rank may use on its device."""
+    num_threads: int
+    """CPU threads of one rank."""
+    seed: int
+    emulation: Emulation | None = None
+
+    def spec(self, request: TrialRequest) -> TrialSpec:
+        """Return what the ranks of a trial are told."""
+        workload = self.workload
+        settings = request.model_settings
+        accumulation = int(request.ds_config["gradient_accumulation_steps"])
+        # Two micro steps, so that the accumulation buffers exist and an inner one can be timed.
+        timed = accumulation if request.whole_steps else min(accumulation, 2)
+        return TrialSpec(
+            label=request.label,
+            hf_config=workload.model.hf_config,
+            attn_implementation=str(
+                settings.get("attn_implementation", workload.attn_implementation)
+            ),
+            activation_checkpointing=bool(settings.get("activation_checkpointing", False)),
+            seq_len=workload.seq_len,
+            precision=workload.precision,
+            ds_config=shorten(request.ds_config, timed_accumulation=timed),
+            accumulation=accumulation,
+            timed_accumulation=timed,
+            device_kind=self.device_kind,
+            ceiling_bytes=self.ceiling_bytes,
+            num_threads=self.num_threads,
+            seed=self.seed,
+            # Losses of emulated ranks are not compared.
+            same_weights=request.same_weights and self.emulation is None,
+            steps=_step_rule(request, workload),
+            silence_s=silence_by_phase(
+                workload,
+                micro_batch=int(request.ds_config[MICRO_BATCH]),
+                device_kind=self.device_kind,
+            ),
+            emulation=self.emulation,
+        )
+
+
+def run_on_pool(
+    pool: Pool, request: TrialRequest, on_mark: OnMark, *, terms: Terms, study_folder: Path
+) -> Outcome:
+    """Run a trial's ranks, keep each one's log in the study folder, and judge their reports.
+
+    Raises:
+        DispatchError: a slot is gone.
+    """
+    spec = terms.spec(request)
+    run = pool.run(spec, number=request.number, alone=_must_run_alone(request), on_mark=on_mark)
+    for report in run.reports:
+        path = study_folder / log_name(spec.label, report.rank)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(report.log, encoding="utf-8")
+    return outcome_of(
+        run.reports,
+        spec,
+        evaluator=MEASURED if spec.emulation is None else EMULATED,
+        tokens_per_step=terms.workload.tokens_per_step,
+        duration_s=run.duration_s,
+        neighbours=run.neighbours,
+    )
+
+
+def _step_rule(request: TrialRequest, workload: Workload) -> StepRule:
+    rule = _WHOLE_STEPS if request.whole_steps else _SHORT_STEPS
+    if request.best_tokens_per_s is None:
+        return rule
+    best_step_s = workload.tokens_per_step / request.best_tokens_per_s
+    return replace(rule, slow_step_s=best_step_s * CLEARLY_SLOWER)
+
+
+def _must_run_alone(request: TrialRequest) -> bool:
+    """Offload shares the host's cores and memory with every neighbour; so do confirmations."""
+    zero: Mapping[str, Any] = request.ds_config.get("zero_optimization", {})
+    offloads = any(
+        (zero.get(section) or {}).get("device", "none") != "none"
+        for section in ("offload_optimizer", "offload_param")
+    )
+    return offloads or request.whole_steps
