@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,9 @@ from autotune.pool.machine import (
     host_memory_bytes,
     num_cpus,
 )
+from autotune.pool.op_build import OpBuild
 from autotune.pool.rank_run import RankRun
-from autotune.trial import wire
+from autotune.trial import arch_list, wire
 from autotune.trial.ending import kill_group
 from autotune.trial.failure_kind import FailureKind
 
@@ -57,6 +58,7 @@ class Slot:
         self._model_type = model_type
         self._log_folder = tempfile.TemporaryDirectory(prefix="autotune-slot-")
         self._run: RankRun | None = None
+        self._build: OpBuild | None = None
         self._clocks = ClockMeter(self._visible_devices)
         self._used_when_empty = cuda_used_bytes(self._visible_devices)
         self._full_since: float | None = None
@@ -78,8 +80,30 @@ class Slot:
             "num_cpus": num_cpus(),
             "device_name": device_name,
             "device_bytes": device_bytes,
+            "notes": self._notes(),
             "pid": os.getpid(),
         }
+
+    def _notes(self) -> list[str]:
+        """Return what a user should know of the ranks' environment."""
+        given = os.environ.get(arch_list.VARIABLE, "")
+        if self._device_kind != "cuda" or arch_list.is_readable(given):
+            return []
+        cured = arch_list.readable(given)
+        told = f"the ranks get {cured}" if cured else "the ranks ask their devices instead"
+        return [
+            f"{platform.node()}: {arch_list.VARIABLE}={given}: DeepSpeed's builder cannot read it; "
+            f"{told}"
+        ]
+
+    def build_ops(self, ops: Sequence[str]) -> None:
+        """Begin to build DeepSpeed's ops for all slots of this node."""
+        self._build = OpBuild(ops, os.environ | _parent_environment(self._device_kind))
+
+    def poll_build(self, wait_s: float) -> dict[str, Any]:
+        """Wait for the end of the build, at most `wait_s` seconds; see `OpBuild.poll`."""
+        assert self._build is not None
+        return self._build.poll(wait_s)
 
     def ready(self, wait_s: float) -> bool:
         """Wait until a rank can be launched, at most `wait_s` seconds; return whether it can.
@@ -293,4 +317,7 @@ def _parent_environment(device_kind: str) -> dict[str, str]:
     }
     if device_kind == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""
+    given = os.environ.get(arch_list.VARIABLE, "")
+    if not arch_list.is_readable(given):
+        environment[arch_list.VARIABLE] = arch_list.readable(given)
     return environment

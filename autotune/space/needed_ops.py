@@ -1,0 +1,38 @@
+"""Which of DeepSpeed's compiled ops the trials of a study may need."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from autotune import dotted
+from autotune.ds_config.compiled_ops import DECIDING, compiled_ops
+from autotune.ds_config.spelling import documented
+from autotune.fields.table import default_of
+from autotune.space.parameter import Choices
+from autotune.space.space import SearchSpace
+from autotune.workload import Workload
+
+
+def needed_ops(space: SearchSpace, workload: Workload, base: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return DeepSpeed's names of the ops that any trial may load, baselines included.
+
+    Args:
+        space: what is searched.
+        workload: whose optimizer every trial has.
+        base: the user's ds_config; empty without one.
+
+    Example:
+        >>> from autotune.model_shape import PRESETS
+        >>> from autotune.space import load_space
+        >>> from autotune.workload import resolve_workload
+        >>> workload = resolve_workload(PRESETS["7b"], gpus=8, base={}, device_kind="cuda")
+        >>> needed_ops(load_space("zero"), workload, {})
+        ('fused_adam', 'cpu_adam')
+    """
+    given = documented(dotted.flatten(base))
+    searched = {
+        parameter.key: parameter.kind.values
+        for parameter in space.parameters
+        if isinstance(parameter.kind, Choices)
+    }
+    possible = {key: {given.get(key, default_of(key)), *searched.get(key, ())} for key in DECIDING}
+    return compiled_ops(workload.optimizer, possible)
