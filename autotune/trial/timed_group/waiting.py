@@ -85,7 +85,7 @@ class CudaWaiting:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._stream = torch.cuda.Stream(device)
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._device = device
         self._begin = _kernel("begin")
         self._wait_until = _kernel("wait_until")
@@ -108,7 +108,7 @@ class CudaWaiting:
                 args=[start, min(round(duration_s * 1e9), _MAX_NS)],
                 stream=stream,
             )
-            event = torch.cuda.Event()
+            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record(stream)
         return _CudaHandle(event, self._device)
 
