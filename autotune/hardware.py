@@ -35,6 +35,11 @@ class Device:
     """To host memory, one direction."""
     workspace_bytes: int = 8_519_680
     """One cuBLAS workspace: 32 MiB from Hopper on, 8.1 MiB before (torch's defaults)."""
+    matmul_share: float = 0.75
+    """Of the dense peak, in the best of large matrix products: the Maximum Achievable Matmul FLOPS
+    of Stas Bekman's ml-engineering where it lists the device, else that of its generation."""
+    network: str = "ethernet-100g"
+    """Between nodes, in machines as they are sold with such devices."""
     aliases: tuple[str, ...] = ()
     """Other names, as vendors and NVML print them."""
 
@@ -50,7 +55,7 @@ class Device:
         Args:
             mapping: `name`, `memory` (such as `79.2GiB`), and optionally `bf16_tflops`,
                 `fp16_tflops`, `fp32_tflops`, `memory_gb_per_s`, `link_gb_per_s`,
-                `host_gb_per_s`, `aliases`.
+                `host_gb_per_s`, `matmul_share` (0.75), `network`, `aliases`.
             where: the file, for messages.
 
         Raises:
@@ -64,7 +69,7 @@ class Device:
             "link_gb_per_s": ("link_bytes_per_s", _GIGA),
             "host_gb_per_s": ("host_bytes_per_s", _GIGA),
         }
-        known = {"name", "memory", "aliases", *speeds}
+        known = {"name", "memory", "matmul_share", "network", "aliases", *speeds}
         faults = [
             f"{where}: {key} is no key of a device; known keys: {', '.join(sorted(known))}"
             for key in sorted(set(mapping) - known)
@@ -77,17 +82,30 @@ class Device:
                 faults.append(f"{where}: {key}={value!r} must be a number, zero or more")
             else:
                 values[name] = value * unit
+        share = mapping.get("matmul_share", 0.75)
+        if not isinstance(share, int | float) or not 0 < share <= 1:
+            faults.append(f"{where}: matmul_share={share!r} must be a number above 0, at most 1")
         if faults:
             raise HardwareError(*faults)
         return cls(
             name=str(mapping["name"]),
+            matmul_share=share,
+            network=str(mapping.get("network", "ethernet-100g")),
             memory_bytes=parse_bytes(str(mapping["memory"]), where=f"{where}: memory"),
             aliases=tuple(str(alias) for alias in mapping.get("aliases", ())),
             **values,
         )
 
 
-def _device(name: str, gib: float, speeds: str, *aliases: str, hopper: bool = False) -> Device:
+def _device(
+    name: str,
+    gib: float,
+    speeds: str,
+    *aliases: str,
+    hopper: bool = False,
+    matmul_share: float = 0.75,
+    network: str = "ethernet-100g",
+) -> Device:
     """Return a catalogue entry.
 
     Args:
@@ -96,6 +114,8 @@ def _device(name: str, gib: float, speeds: str, *aliases: str, hopper: bool = Fa
         speeds: bf16, fp16, fp32 (TFLOP/s), memory, link, host (GB/s), separated by spaces.
         aliases: other names.
         hopper: Hopper or newer.
+        matmul_share: see `Device`.
+        network: see `Device`.
     """
     bf16, fp16, fp32, memory, link, host = (float(value) for value in speeds.split())
     return Device(
@@ -108,13 +128,29 @@ def _device(name: str, gib: float, speeds: str, *aliases: str, hopper: bool = Fa
         link_bytes_per_s=link * _GIGA,
         host_bytes_per_s=host * _GIGA,
         workspace_bytes=32 * 2**20 if hopper else 8_519_680,
+        matmul_share=matmul_share,
+        network=network,
         aliases=aliases,
     )
 
 
 CATALOGUE: tuple[Device, ...] = (
-    _device("v100-16gb", 15.78, "0 125 15.7 900 150 16", "Tesla V100-SXM2-16GB", "V100"),
-    _device("v100-32gb", 31.74, "0 125 15.7 900 150 16", "Tesla V100-SXM2-32GB", "V100-SXM3-32GB"),
+    _device(
+        "v100-16gb",
+        15.78,
+        "0 125 15.7 900 150 16",
+        "Tesla V100-SXM2-16GB",
+        "V100",
+        network="ib-edr-100",
+    ),
+    _device(
+        "v100-32gb",
+        31.74,
+        "0 125 15.7 900 150 16",
+        "Tesla V100-SXM2-32GB",
+        "V100-SXM3-32GB",
+        network="ib-edr-100",
+    ),
     _device("t4", 14.56, "0 65 8.1 320 16 16", "Tesla T4", "T4-16GB"),
     _device("titan-rtx", 23.64, "0 130 16.3 672 16 16", "NVIDIA TITAN RTX", "TITAN RTX-24GB"),
     _device(
@@ -123,6 +159,8 @@ CATALOGUE: tuple[Device, ...] = (
         "312 312 19.5 1555 300 32",
         "NVIDIA A100-SXM4-40GB",
         "NVIDIA A100-PCIE-40GB",
+        matmul_share=0.87,
+        network="ib-hdr-200",
     ),
     _device(
         "a100-80gb",
@@ -131,6 +169,8 @@ CATALOGUE: tuple[Device, ...] = (
         "NVIDIA A100-SXM4-80GB",
         "NVIDIA A100 80GB PCIe",
         "A100",
+        matmul_share=0.87,
+        network="ib-hdr-200",
     ),
     _device(
         "h100-80gb",
@@ -141,8 +181,18 @@ CATALOGUE: tuple[Device, ...] = (
         "H100 SXM",
         "H100",
         hopper=True,
+        matmul_share=0.80,
+        network="ib-ndr-400",
     ),
-    _device("h100-pcie", 79.11, "756 756 51 2000 64 64", "NVIDIA H100 PCIe", hopper=True),
+    _device(
+        "h100-pcie",
+        79.11,
+        "756 756 51 2000 64 64",
+        "NVIDIA H100 PCIe",
+        hopper=True,
+        matmul_share=0.80,
+        network="ib-hdr-200",
+    ),
     _device(
         "h200",
         139.8,
@@ -151,6 +201,8 @@ CATALOGUE: tuple[Device, ...] = (
         "H200-141GB",
         "H200 SXM",
         hopper=True,
+        matmul_share=0.80,
+        network="ib-ndr-400",
     ),
     _device(
         "b200",
@@ -160,6 +212,8 @@ CATALOGUE: tuple[Device, ...] = (
         "B200-180GB",
         "B200-192GB",
         hopper=True,
+        matmul_share=0.78,
+        network="ib-ndr-400",
     ),
     _device("l4", 22.03, "121 121 30.3 300 32 32", "NVIDIA L4", "L4-24GB"),
     _device("l40s", 44.39, "362 362 91.6 864 32 32", "NVIDIA L40S", "L40S-48GB"),
@@ -187,8 +241,18 @@ CATALOGUE: tuple[Device, ...] = (
         "AMD Instinct MI250",
         "AMD Instinct MI250X",
         "MI250X",
+        matmul_share=0.77,
+        network="ib-hdr-200",
     ),
-    _device("mi300x", 191.69, "1307 1307 163 5300 448 64", "AMD Instinct MI300X", "MI300X-192GB"),
+    _device(
+        "mi300x",
+        191.69,
+        "1307 1307 163 5300 448 64",
+        "AMD Instinct MI300X",
+        "MI300X-192GB",
+        matmul_share=0.60,
+        network="ib-ndr-400",
+    ),
     _device("cpu", 16.0, "0 0 0.5 50 10 50", "CPU ranks"),
 )
 """A MI250 is two devices of 64 GB each to its driver; `cpu` is a rank with 16 GiB."""

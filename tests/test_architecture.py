@@ -30,10 +30,12 @@ FLOW: tuple[tuple[str, ...], ...] = (
     ("autotune.evaluate",),
     ("autotune.search",),
     ("autotune.study", "autotune.study_folder"),
+    ("autotune.landscape",),
+    ("autotune.replay",),
     ("autotune.export", "autotune.dashboard"),
     ("autotune.gate",),
     ("autotune.report",),
-    ("autotune.doctor", "autotune.tune"),
+    ("autotune.doctor", "autotune.probe", "autotune.tune"),
     ("autotune.cli",),
 )
 

@@ -13,6 +13,7 @@ from autotune.search.budget import Budget
 from autotune.search.candidate import Candidate, TrialRecord
 from autotune.search.progress import Progress
 from autotune.search.proposer import Proposer
+from autotune.search.recorded import RecordedPoints
 from autotune.search.sampler import StoredStudy
 from autotune.search.screen import Screen
 from autotune.space import SearchSpace
@@ -38,6 +39,10 @@ class Search:
     progress: Progress
     screen: Screen | None = None
     """Rejects before launch what does not fit; None launches everything."""
+    sampler: str = "tpe"
+    """One of `autotune.search.sampler.SAMPLERS`."""
+    recorded: RecordedPoints | None = None
+    """In a replay: the only points that can be tried."""
     _proposer: Proposer = field(init=False)
     _durations_s: list[float] = field(default_factory=list)
     _best_tokens_per_s: float | None = None
@@ -50,6 +55,8 @@ class Search:
             base=self.base,
             seed=self.seed,
             screen=self.screen,
+            sampler=self.sampler,
+            recorded=self.recorded,
         )
 
     def run(self) -> None:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.outcome import Outcome
+from autotune.proposal import Scalar
 from autotune.search.baselines import Baseline, first_trials
 from autotune.search.candidate import Candidate, TrialRecord, candidate_of_proposal
+from autotune.search.recorded import RecordedPoints
 from autotune.search.sampler import StoredStudy
 from autotune.search.screen import Evidence, Rejection, Screen, rejections_attribute
 from autotune.space import SearchSpace
@@ -34,6 +36,10 @@ class Proposer:
     seed: int
     screen: Screen | None
     """None launches everything."""
+    sampler: str = "tpe"
+    """One of `autotune.search.sampler.SAMPLERS`."""
+    recorded: RecordedPoints | None = None
+    """In a replay: the only points that can be tried."""
     _queue: deque[Candidate] = field(default_factory=deque)
     """Interrupted trials, to be asked again."""
     _baselines: tuple[Baseline, ...] = field(init=False)
@@ -107,6 +113,10 @@ class Proposer:
                 self.workload.world_size,
                 screened=self.screen is not None and self.screen.tells_what_fits,
             ):
+                if self.recorded is not None and self._identity(attempt) not in (
+                    self.recorded.candidates
+                ):
+                    break
                 if not self._is_new(attempt):
                     break  # it runs, or is the same run as another baseline's
                 # The user's own config is a question of theirs: it is answered by a trial.
@@ -119,12 +129,10 @@ class Proposer:
 
     def _next_proposal(self) -> Candidate | None:
         rejected: list[Rejection] = []
-        points = self.study.suggestions(self.space, seed=self.seed)
+        points = self.study.suggestions(self.space, seed=self.seed, sampler=self.sampler)
         for values in itertools.islice(points, _MAX_ATTEMPTS):
-            candidate = candidate_of_proposal(
-                self.space.canonical(values), self.space, base=self.base, workload=self.workload
-            )
-            if not self._is_new(candidate):
+            candidate = self._candidate(values)
+            if candidate is None or not self._is_new(candidate):
                 continue
             rejection = self._judge(candidate)
             if rejection is None:
@@ -133,6 +141,13 @@ class Proposer:
             if len(rejected) == MAX_REJECTIONS:
                 break
         return self._least_needy(rejected)
+
+    def _candidate(self, values: Mapping[str, Scalar]) -> Candidate | None:
+        """Return what a drawn point stands for; in a replay the recorded point nearest to it."""
+        proposal = self.space.canonical(values)
+        if self.recorded is not None:
+            return self.recorded.nearest(proposal.values, known=self._known)
+        return candidate_of_proposal(proposal, self.space, base=self.base, workload=self.workload)
 
     def _judge(self, candidate: Candidate) -> Rejection | None:
         if self.screen is None:

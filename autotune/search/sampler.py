@@ -31,6 +31,8 @@ from autotune.search.candidate import Candidate, TrialRecord
 from autotune.search.constraint import constraints_of
 from autotune.space import Choices, IntRange, Parameter, SearchSpace
 
+SAMPLERS = ("tpe", "random")
+"""What `--sampler` may say."""
 _OLD_CONSTRAINTS = "constraints"
 """Where Optuna 4 kept them, and optuna-dashboard 0.21 still looks."""
 _NUM_STARTUP_TRIALS = 10
@@ -117,7 +119,9 @@ class StoredStudy:
         """Return every trial, in the order they were launched."""
         return tuple(_record(trial) for trial in self._study.get_trials(deepcopy=False))
 
-    def suggestions(self, space: SearchSpace, *, seed: int) -> Iterator[dict[str, Scalar]]:
+    def suggestions(
+        self, space: SearchSpace, *, seed: int, sampler: str = "tpe"
+    ) -> Iterator[dict[str, Scalar]]:
         """Yield points of the space, one after the other, until the caller likes one.
 
         The same study and seed give the same points, after a resume too. A point that the caller
@@ -129,7 +133,7 @@ class StoredStudy:
         # An interrupted trial is asked again, so it must not move what comes after it.
         num_asked = sum(not trial.user_attrs.get(_WAS_INTERRUPTED) for trial in trials)
         seed = (seed * 1_000_003 + num_asked) % 2**32
-        seen = optuna.create_study(direction="maximize", sampler=_tpe(seed))
+        seen = optuna.create_study(direction="maximize", sampler=_sampler(sampler, seed))
         seen.add_trials([_for_sampler(t) for t in trials if t.state != TrialState.FAIL])
         for attempt in itertools.count():
             if attempt == _MAX_TPE_ATTEMPTS:
@@ -225,7 +229,11 @@ class StoredStudy:
         self._study._storage.set_trial_system_attr(trial_id, _OLD_CONSTRAINTS, excesses)
 
 
-def _tpe(seed: int) -> optuna.samplers.TPESampler:
+def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
+    if name == "random":
+        return optuna.samplers.RandomSampler(seed=seed)
+    if name != "tpe":
+        raise ValueError(f"{name} is no sampler; known: {', '.join(SAMPLERS)}")
     with warnings.catch_warnings():
         # `multivariate` and `group` are marked experimental since Optuna 2.
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)

@@ -1,0 +1,46 @@
+"""`autotune replay`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def replay(
+    landscape: Annotated[
+        str, typer.Argument(help="A landscape file, or the name or folder of a study.")
+    ],
+    sampler: Annotated[
+        list[str] | None,
+        typer.Option(help="tpe or random; give it again to compare. [default: both]"),
+    ] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Launches of each search.")] = 30,
+    seeds: Annotated[int, typer.Option(min=1, help="Searches per sampler.")] = 10,
+    save: Annotated[
+        Path | None, typer.Option(help="Write the landscape as a compact file, and search nothing.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as one JSON object.")
+    ] = False,
+) -> None:
+    """Search again where every outcome is known, without any device.
+
+    A search proposes as it would in a study; each proposal is replaced by the recorded one that is
+    nearest to it, and answered with its recorded outcome. So samplers can be compared, and changes
+    to the search tried, in seconds.
+    """
+    from autotune import replay as steps
+    from autotune.report.replay import print_replays
+
+    opened = steps.open_landscape(landscape)
+    if save is not None:
+        opened.write(save)
+        print(f"{save}: {len(opened.trials)} outcomes, {save.stat().st_size:,} bytes")
+        return
+    replays = steps.replay(
+        opened, samplers=sampler or ["tpe", "random"], num_seeds=seeds, num_trials=trials
+    )
+    if as_json:
+        print(steps.as_json(opened, replays))
+    else:
+        print_replays(opened, replays)

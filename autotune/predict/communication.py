@@ -1,0 +1,238 @@
+"""What a collective costs: latency, and bytes over the bandwidth of the slowest link it crosses.
+
+Pure arithmetic without torch, fast enough to be asked in a rank for every collective of a step.
+Links come from a probe of the real pool, or else from a catalogue of what vendors and NCCL's own
+benchmarks say; which of the two is marked in `Links.source`.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from autotune.errors import HardwareError
+from autotune.hardware import Device
+from autotune.predict.networks import Network, find_network
+
+KINDS = (
+    "all_gather",
+    "reduce_scatter",
+    "all_reduce",
+    "all_to_all",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+)
+_REDUCING = frozenset({"all_reduce", "broadcast", "reduce"})
+"""Kinds for which NCCL has trees, whose latency grows with the logarithm of the nodes."""
+
+START_S = 50e-6
+"""Any collective, called from torch: what 2 MB between two H200s take (47 to 59 us)."""
+LOCAL_HOP_S = 1e-6
+"""One step of a ring within a node."""
+NETWORK_HOP_S = 6e-6
+"""One step of a ring, or of a tree, from node to node."""
+LOCAL_SHARE = {"all_gather": 0.56, "reduce_scatter": 0.535, "all_reduce": 0.695}
+"""Of NVLink's rate in large collectives, measured between two H200s; others as `all_gather`."""
+PCIE_SHARE = 0.4
+"""The same over PCIe, where every hop goes through the host."""
+PCIE_BYTES_PER_S = 64e9
+"""Links of at most this rate are taken to be PCIe."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The shape of a group of ranks."""
+
+    ranks: int
+    nodes: int = 1
+    """Nodes that they lie on, evenly."""
+
+    @classmethod
+    def of(cls, ranks: Sequence[int], *, local_ranks: int) -> Self:
+        """Return the shape of a group of ranks that are numbered node by node.
+
+        Example:
+            >>> Group.of(range(0, 16, 4), local_ranks=8)
+            Group(ranks=4, nodes=2)
+        """
+        return cls(ranks=len(ranks), nodes=len({rank // local_ranks for rank in ranks}))
+
+    @classmethod
+    def whole(cls, world_size: int, *, local_ranks: int) -> Self:
+        """Return the shape of all ranks of a job."""
+        return cls(ranks=world_size, nodes=-(-world_size // max(local_ranks, 1)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """Measured times of one kind in one group, by size."""
+
+    num_bytes: tuple[int, ...]
+    """Ascending."""
+    seconds: tuple[float, ...]
+
+    def seconds_of(self, num_bytes: float) -> float:
+        """Interpolate between the points; above the largest at its bandwidth."""
+        sizes, times = self.num_bytes, self.seconds
+        if num_bytes <= sizes[0]:
+            return times[0]
+        if num_bytes >= sizes[-1]:
+            return times[-1] * num_bytes / sizes[-1]
+        right = bisect_left(sizes, num_bytes)
+        left = right - 1
+        share = (num_bytes - sizes[left]) / (sizes[right] - sizes[left])
+        return times[left] + share * (times[right] - times[left])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """How ranks reach each other."""
+
+    local_bytes_per_s: float
+    """To a neighbour in the same node, one direction, by the vendor's word."""
+    network: Network
+    """Between nodes."""
+    source: str = "catalogue"
+    """catalogue or probe."""
+    curves: Mapping[tuple[str, Group], Curve] = field(default_factory=dict, repr=False, hash=False)
+    """Of a probe."""
+
+    @classmethod
+    def of_device(cls, device: Device, *, network: str | None = None) -> Self:
+        """Return the catalogue's links of a device.
+
+        Args:
+            device: what every rank runs on.
+            network: such as `ib-ndr-400`; None takes what such devices usually come with.
+
+        Raises:
+            HardwareError: no such network; the known ones are listed.
+        """
+        name = network or device.network
+        local = device.link_bytes_per_s or device.host_bytes_per_s
+        return cls(local_bytes_per_s=local or 1e9, network=find_network(name))
+
+    @classmethod
+    def from_probe(cls, probe: Mapping[str, Any], *, device: Device, where: str = "probe") -> Self:
+        """Read the collectives that a probe measured; what it lacks is scaled by the catalogue.
+
+        Args:
+            probe: `local_ranks` and `collectives`, rows of `kind`, `num_bytes`, `ranks` (a list)
+                and `s`.
+            device: what the probe ran on.
+            where: the file, for messages.
+
+        Raises:
+            HardwareError: the rows cannot be read.
+        """
+        points: dict[tuple[str, Group], dict[int, float]] = {}
+        try:
+            local_ranks = int(probe["local_ranks"])
+            for row in probe["collectives"]:
+                group = Group.of(row["ranks"], local_ranks=local_ranks)
+                key = (str(row["kind"]), group)
+                points.setdefault(key, {})[int(row["num_bytes"])] = float(row["s"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise HardwareError(
+                f"{where}: is no probe: needs local_ranks and collectives, rows of kind, "
+                f"num_bytes, ranks and s ({error!r}); write one with autotune probe"
+            ) from error
+        usual = cls.of_device(device)
+        return cls(
+            local_bytes_per_s=usual.local_bytes_per_s,
+            network=usual.network,
+            source="probe",
+            curves={
+                key: Curve(
+                    num_bytes=tuple(sorted(rows)),
+                    seconds=tuple(rows[size] for size in sorted(rows)),
+                )
+                for key, rows in points.items()
+            },
+        )
+
+
+def collective_s(kind: str, num_bytes: float, group: Group, links: Links) -> float:
+    """Return the seconds of one collective that nothing else delays.
+
+    Args:
+        kind: one of `KINDS`.
+        num_bytes: of the whole: an all-gather's output, a reduce-scatter's input, an all-reduce's
+            tensor.
+        group: the shape of the group.
+        links: how its ranks reach each other.
+
+    Raises:
+        ValueError: no such kind.
+    """
+    if group.ranks == 1:
+        return 0.0
+    if not links.curves:
+        return _catalogue_s(kind, num_bytes, group, links)
+    curve = links.curves.get((kind, group))
+    if curve is not None:
+        return curve.seconds_of(num_bytes)
+    measured = _nearest(kind, group, links)
+    usual = _catalogue_s(kind, num_bytes, group, links)
+    if measured is None:
+        return usual
+    other_kind, other = measured
+    scale = usual / _catalogue_s(other_kind, num_bytes, other, links)
+    return scale * links.curves[measured].seconds_of(num_bytes)
+
+
+def _nearest(kind: str, group: Group, links: Links) -> tuple[str, Group] | None:
+    """Return the measured kind and group that are most like the one asked for."""
+    crosses = group.nodes > 1
+    alike = [key for key in links.curves if (key[1].nodes > 1) == crosses]
+    if not alike:
+        return None
+    return min(
+        alike,
+        key=lambda key: (key[0] != kind, abs(math.log(key[1].ranks / group.ranks)), key[0]),
+    )
+
+
+def _catalogue_s(kind: str, num_bytes: float, group: Group, links: Links) -> float:
+    """Latency and transfer hide each other in part: large collectives start while they send."""
+    ranks = group.ranks
+    if kind not in KINDS:
+        raise ValueError(f"{kind} is no collective; known: {', '.join(KINDS)}")
+    sent = num_bytes * (ranks - 1) / ranks
+    if kind == "all_reduce":
+        sent *= 2
+    elif kind in ("broadcast", "reduce"):
+        sent = num_bytes
+    rate = _local_rate(kind, links)
+    if group.nodes > 1:
+        local_ranks = max(ranks // group.nodes, 1)
+        crossing = links.network.node_bytes_per_s(local_ranks)
+        if kind == "all_to_all":
+            # Everything for another node leaves through the node's ports, of every local rank.
+            sent *= local_ranks
+            rate *= local_ranks
+        rate = min(rate, crossing)
+    return math.hypot(_latency_s(kind, group), sent / rate)
+
+
+def _local_rate(kind: str, links: Links) -> float:
+    link = links.local_bytes_per_s
+    share = LOCAL_SHARE.get(kind, LOCAL_SHARE["all_gather"])
+    return link * (share if link > PCIE_BYTES_PER_S else PCIE_SHARE)
+
+
+def _latency_s(kind: str, group: Group) -> float:
+    """Rings take a step per rank, trees a level per doubling."""
+    local_ranks = max(group.ranks // group.nodes, 1)
+    if kind in _REDUCING:
+        return (
+            START_S
+            + LOCAL_HOP_S * 2 * (local_ranks - 1)
+            + NETWORK_HOP_S * 2 * math.ceil(math.log2(group.nodes))
+        )
+    return (
+        START_S + LOCAL_HOP_S * group.nodes * (local_ranks - 1) + NETWORK_HOP_S * (group.nodes - 1)
+    )

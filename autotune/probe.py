@@ -1,0 +1,126 @@
+"""`autotune probe`: what the ranks of a pool share, measured once and kept in a small file."""
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autotune.environment import describe_environment
+from autotune.errors import HardwareError
+from autotune.pool.pool import Pool, PoolRequest
+from autotune.pool.supervise import OnMark
+from autotune.trial.probe.spec import ProbeSpec
+
+FORMAT = 1
+_PRELOADED_MODEL = "llama"
+"""A slot preloads some model's code; a probe needs none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeRequest:
+    """What a user asks for; every field is an option of `autotune probe`."""
+
+    gpus: int
+    output: Path
+    device_kind: str = "cuda"
+    ray_address: str | None = None
+    nvme_path: str | None = None
+
+
+def probe(request: ProbeRequest, on_mark: OnMark) -> dict[str, Any]:
+    """Measure the pool with one rank per device, write the file, and return what it holds.
+
+    Raises:
+        HardwareError: too few devices, or the file cannot be written.
+        DispatchError: a rank failed.
+    """
+    if not request.output.parent.is_dir():
+        raise HardwareError(
+            f"--output {request.output}: there is no folder {request.output.parent}"
+        )
+    pool_request = PoolRequest(
+        world_size=request.gpus,
+        device_kind=request.device_kind,
+        model_type=_PRELOADED_MODEL,
+        ray_address=request.ray_address,
+    )
+    with Pool(pool_request) as pool:
+        spec = ProbeSpec(
+            label="probe",
+            device_kind=request.device_kind,
+            num_threads=pool.threads_per_slot,
+            groups=groups_of(pool.groups[0].nodes),
+            nvme_path=request.nvme_path,
+        )
+        rows = pool.probe(spec, on_mark=on_mark)
+        found = {
+            "format": FORMAT,
+            "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "device": pool.device_model,
+            "environment": describe_environment(pool.device_names, device_kind=request.device_kind),
+            **combine(rows, nodes=pool.groups[0].nodes),
+        }
+    request.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return found
+
+
+def groups_of(nodes: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """Return the groups of ranks that are worth timing, smallest first.
+
+    Within rank 0's node the first 2, 4, 8 ranks and all of them; then one rank of each node, and
+    all ranks.
+
+    Args:
+        nodes: of every rank, in rank order; ranks of a node stand together.
+
+    Example:
+        >>> groups_of(["a", "a", "a", "b", "b", "b"])
+        ((0, 1), (0, 3), (0, 1, 2), (0, 1, 2, 3, 4, 5))
+    """
+    local = [rank for rank, node in enumerate(nodes) if node == nodes[0]]
+    sizes = [2**n for n in range(1, len(local).bit_length()) if 2**n <= len(local)]
+    groups = {tuple(local[:size]) for size in [*sizes, len(local)]}
+    groups |= {tuple(nodes.index(node) for node in dict.fromkeys(nodes)), tuple(range(len(nodes)))}
+    return tuple(sorted((g for g in groups if len(g) > 1), key=lambda g: (len(g), g)))
+
+
+def combine(rows: Iterable[Mapping[str, Any]], *, nodes: Sequence[str]) -> dict[str, Any]:
+    """Return the ranks' reports as one: a collective takes as long as its slowest rank.
+
+    Args:
+        rows: what each rank said (`autotune.trial.probe.run`).
+        nodes: of every rank.
+
+    Returns:
+        JSON values: `world_size`, `local_ranks` (of the fullest node), `collectives` (rows of
+        `kind`, `num_bytes`, `ranks`, `s`), and of the slowest rank, all ranks working at once,
+        `transfers`, `cpu_adam` and `nvme` (None where nothing was measured).
+    """
+    told = list(rows)
+    slowest: dict[tuple[str, int, tuple[int, ...]], float] = {}
+    for rank in told:
+        for row in rank["collectives"]:
+            key = (row["kind"], row["num_bytes"], tuple(row["ranks"]))
+            slowest[key] = max(slowest.get(key, 0.0), row["s"])
+    return {
+        "world_size": len(nodes),
+        "local_ranks": max(list(nodes).count(node) for node in nodes),
+        "collectives": [
+            {"kind": kind, "num_bytes": num_bytes, "ranks": list(ranks), "s": s}
+            for (kind, num_bytes, ranks), s in slowest.items()
+        ],
+        **{part: _slowest([rank[part] for rank in told]) for part in _PARTS},
+    }
+
+
+_PARTS = ("transfers", "cpu_adam", "nvme")
+
+
+def _slowest(rates: Sequence[Mapping[str, float] | None]) -> dict[str, float] | None:
+    """Return each rate's smallest value over the ranks."""
+    known = [rate for rate in rates if rate]
+    if not known:
+        return None
+    return {name: min(rate[name] for rate in known) for name in known[0]}

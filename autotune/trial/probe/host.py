@@ -1,0 +1,78 @@
+"""What ranks of a node share: the bus between host and device, the cores, the drive.
+
+Every rank does the same at the same time, as in a training step; so the numbers are one rank's
+share, not what one rank would have alone.
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from autotune.trial.device import Device
+from autotune.trial.probe.spec import ProbeSpec
+from autotune.trial.probe.timing import median_host_s, median_s
+
+
+def time_transfers(spec: ProbeSpec, *, device: Device) -> dict[str, float] | None:
+    """Return bytes/s to the device and back, from pinned memory; None on CPU ranks."""
+    if device.torch_device == "cpu" or not spec.transfer_bytes:
+        return None
+    host = torch.empty(spec.transfer_bytes, dtype=torch.uint8, pin_memory=True)
+    there = torch.empty(spec.transfer_bytes, dtype=torch.uint8, device=device.torch_device)
+    rates = {}
+    for name, target, source in (("to_device", there, host), ("to_host", host, there)):
+        dist.barrier()
+        copy = partial(target.copy_, source, non_blocking=True)
+        seconds = median_s(copy, device=device, num_repeats=spec.num_repeats)
+        rates[f"{name}_bytes_per_s"] = spec.transfer_bytes / seconds
+    return rates
+
+
+def time_cpu_adam(spec: ProbeSpec) -> dict[str, float] | None:
+    """Return the parameters that DeepSpeed's CPUAdam steps a second on this rank's threads.
+
+    None where it is left out. torch's own Adam on CPU ranks, where nothing is compiled.
+    """
+    if not spec.adam_elements:
+        return None
+    parameter = torch.nn.Parameter(torch.zeros(spec.adam_elements))
+    parameter.grad = torch.ones_like(parameter)
+    optimizer: Any
+    if spec.device_kind == "cuda":
+        from deepspeed.ops.adam import DeepSpeedCPUAdam
+
+        optimizer = DeepSpeedCPUAdam([parameter], lr=1e-4)
+    else:
+        optimizer = torch.optim.AdamW([parameter], lr=1e-4)
+    dist.barrier()
+    seconds = median_host_s(optimizer.step, num_repeats=5)
+    return {
+        "elements_per_s": spec.adam_elements / seconds,
+        "num_threads": float(torch.get_num_threads()),
+    }
+
+
+def time_nvme(spec: ProbeSpec, *, rank: int) -> dict[str, float] | None:
+    """Return bytes/s of this rank writing and reading with DeepSpeed's own asynchronous io."""
+    if spec.nvme_path is None:
+        return None
+    from deepspeed.ops.op_builder import AsyncIOBuilder
+
+    # block size, queue depth, single submit, overlap events, threads: what ds_nvme_tune tends to.
+    settings = (1 << 20, 128, False, True, 8)
+    handle = AsyncIOBuilder().load().aio_handle(*settings)
+    buffer = handle.new_cpu_locked_tensor(spec.nvme_bytes, torch.empty(0, dtype=torch.uint8))
+    path = Path(spec.nvme_path) / f"autotune-probe-{rank}.bin"
+    rates = {}
+    try:
+        for name, call in (("write", handle.sync_pwrite), ("read", handle.sync_pread)):
+            dist.barrier()
+            seconds = median_host_s(partial(call, buffer, str(path), 0), num_repeats=3)
+            rates[f"{name}_bytes_per_s"] = spec.nvme_bytes / seconds
+    finally:
+        path.unlink(missing_ok=True)
+        handle.free_cpu_locked_tensor(buffer)
+    return rates

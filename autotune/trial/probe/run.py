@@ -1,0 +1,38 @@
+"""One rank of a probe, from device to rows."""
+
+from collections.abc import Callable
+from typing import Any
+
+from autotune.trial.device import Device
+from autotune.trial.probe.collectives import time_collectives
+from autotune.trial.probe.host import time_cpu_adam, time_nvme, time_transfers
+from autotune.trial.probe.spec import ProbeSpec
+
+
+def probe(
+    spec: ProbeSpec, *, rank: int, device: Device, mark: Callable[[str], None]
+) -> dict[str, Any]:
+    """Time everything; the process group must be up.
+
+    Args:
+        spec: the probe.
+        rank: this rank.
+        device: this rank's device.
+        mark: called before every part, so that a hang is told from work.
+
+    Returns:
+        JSON values: `rank`, `collectives`, `transfers`, `cpu_adam`, `nvme`.
+    """
+    collectives = time_collectives(spec, rank=rank, device=device, mark=mark)
+    mark("copies between host and device")
+    transfers = time_transfers(spec, device=device)
+    mark("CPUAdam")
+    cpu_adam = time_cpu_adam(spec)
+    mark("NVMe")
+    return {
+        "rank": rank,
+        "collectives": collectives,
+        "transfers": transfers,
+        "cpu_adam": cpu_adam,
+        "nvme": time_nvme(spec, rank=rank),
+    }

@@ -1,0 +1,54 @@
+"""What a rank of a probe is told."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from autotune.outcome import Phase
+
+KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast")
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeSpec:
+    """One probe, the same for all its ranks."""
+
+    label: str
+    device_kind: str
+    """cuda or cpu."""
+    num_threads: int
+    """CPU threads of one rank: its share of the node's."""
+    groups: tuple[tuple[int, ...], ...]
+    """Groups of ranks whose collectives are timed; each starts with rank 0."""
+    sizes_bytes: tuple[int, ...] = (
+        64 << 10, 512 << 10, 2 * _MIB, 8 * _MIB, 32 * _MIB, 128 * _MIB, 512 * _MIB
+    )  # fmt: skip
+    """Of the whole: an all-gather's output, a reduce-scatter's input, an all-reduce's tensor."""
+    num_repeats: int = 10
+    adam_elements: int = 50_000_000
+    """Parameters that every rank steps on its CPU threads; 0 leaves it out."""
+    transfer_bytes: int = 256 * _MIB
+    """Copied between pinned host memory and the device; 0 leaves it out."""
+    nvme_path: str | None = None
+    """A folder on the NVMe drive; None leaves it out."""
+    nvme_bytes: int = 1024 * _MIB
+    silence_s: Mapping[Phase, float] = field(
+        default_factory=lambda: dict.fromkeys(Phase, 300.0), hash=False
+    )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
+        """Rebuild a spec from `to_json`."""
+        return cls(
+            **{
+                **mapping,
+                "groups": tuple(tuple(group) for group in mapping["groups"]),
+                "sizes_bytes": tuple(mapping["sizes_bytes"]),
+                "silence_s": {Phase(p): float(s) for p, s in mapping["silence_s"].items()},
+            }
+        )

@@ -1,0 +1,54 @@
+"""A probe's rows, from real gloo ranks."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.trial.probe.spec import KINDS
+
+PROGRAM = Path(__file__).with_name("probe_rank.py")
+WORLD_SIZE = 3
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each rank says."""
+    store = tmp_path_factory.mktemp("probe") / "store"
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, PROGRAM, str(rank), str(WORLD_SIZE), store],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(WORLD_SIZE)
+    ]
+    printed = [rank.communicate(timeout=120)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0] * WORLD_SIZE
+    return [json.loads(text.splitlines()[-1]) for text in printed]
+
+
+def test_every_kind_and_size_has_a_row_for_each_group_a_rank_is_in(
+    told: list[dict[str, Any]],
+) -> None:
+    for rank, groups in ((0, 2), (1, 2), (2, 1)):
+        rows = told[rank]["collectives"]
+        assert len(rows) == groups * len(KINDS) * 2
+        assert all(row["s"] > 0 for row in rows)
+        assert all(rank in row["ranks"] for row in rows)
+
+
+def test_bytes_are_those_of_the_whole(told: list[dict[str, Any]]) -> None:
+    sizes = {(len(row["ranks"]), row["num_bytes"]) for row in told[0]["collectives"]}
+    # bf16 in equal parts: three ranks cannot split 4096 bytes evenly.
+    assert sizes == {(2, 4096), (2, 1 << 20), (3, 4092), (3, 1048572)}
+
+
+def test_a_cpu_rank_has_cores_and_no_bus(told: list[dict[str, Any]]) -> None:
+    assert told[1]["transfers"] is None
+    assert told[1]["nvme"] is None
+    assert told[1]["cpu_adam"]["elements_per_s"] > 0
+    assert told[1]["cpu_adam"]["num_threads"] == 1

@@ -1,0 +1,120 @@
+"""The timed process group: what collectives leave, cost, and when they end."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from autotune.trial.timed_group.group import Collective, TimedGroup
+from autotune.trial.timed_group.waiting import HostWaiting
+
+RANKS = (0, 2, 4, 6)
+SIZE = len(RANKS)
+
+
+class Group:
+    """A group that writes down what it charges."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.charged: list[Collective] = []
+
+        def collective_s(collective: Collective) -> float:
+            self.charged.append(collective)
+            return seconds
+
+        self.pg = TimedGroup(0, SIZE, ranks=RANKS, collective_s=collective_s)
+
+
+def shard() -> torch.Tensor:
+    return torch.tensor([[1.0, 2.0]])
+
+
+def wholes(num_parts: int = SIZE) -> torch.Tensor:
+    return torch.arange(2.0 * num_parts).view(num_parts, 2)
+
+
+@pytest.mark.parametrize("name", ["all_gather_single", "_allgather_base"])
+def test_a_gather_repeats_the_own_shard(name: str) -> None:
+    group, output = Group(), torch.empty(SIZE, 2)
+    getattr(group.pg, name)(output, shard()).wait()
+    assert output.tolist() == [[1.0, 2.0]] * SIZE
+    assert group.charged == [Collective(kind="all_gather", num_bytes=SIZE * 8, ranks=RANKS)]
+
+
+@pytest.mark.parametrize("name", ["all_gather_single_coalesced", "allgather_into_tensor_coalesced"])
+def test_coalesced_gathers_are_charged_as_one(name: str) -> None:
+    group, outputs = Group(), [torch.empty(SIZE * 2), torch.empty(SIZE * 2)]
+    getattr(group.pg, name)(outputs, [shard(), 2 * shard()]).wait()
+    assert outputs[1].tolist() == [2.0, 4.0] * SIZE
+    assert [c.num_bytes for c in group.charged] == [2 * SIZE * 8]
+
+
+@pytest.mark.parametrize("name", ["reduce_scatter_single", "_reduce_scatter_base"])
+def test_a_reduce_scatter_keeps_the_own_part_and_is_charged_for_the_whole(name: str) -> None:
+    group, output = Group(), torch.empty(1, 2)
+    getattr(group.pg, name)(output, wholes() + 5).wait()
+    assert output.tolist() == [[5.0, 6.0]]
+    assert group.charged == [Collective(kind="reduce_scatter", num_bytes=SIZE * 8, ranks=RANKS)]
+
+
+def test_lists_of_tensors() -> None:
+    group = Group()
+    gathered = [torch.empty(1, 2) for _ in RANKS]
+    group.pg.allgather([gathered], [shard()]).wait()
+    kept = torch.empty(1, 2)
+    group.pg.reduce_scatter([kept], [[shard() * (n + 1) for n in range(SIZE)]]).wait()
+    swapped = [torch.empty(1, 2) for _ in RANKS]
+    group.pg.alltoall(swapped, [shard() * n for n in range(SIZE)]).wait()
+    assert [t.tolist() for t in gathered] == [shard().tolist()] * SIZE
+    assert kept.tolist() == shard().tolist()
+    assert swapped[3].tolist() == [[3.0, 6.0]]
+    assert [c.num_bytes for c in group.charged] == [SIZE * 8] * 3
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "broadcast", "reduce"])
+def test_what_is_reduced_or_broadcast_keeps_its_own_numbers(kind: str) -> None:
+    group, tensor = Group(), shard()
+    getattr(group.pg, kind)([tensor]).wait()
+    assert tensor.tolist() == shard().tolist()
+    assert [c.num_bytes for c in group.charged] == [8]
+
+
+def test_a_gather_of_another_shape_than_the_shard_is_filled_too() -> None:
+    """Quantized weights are gathered flat."""
+    group, output = Group(), torch.empty(SIZE * 6, dtype=torch.int8)
+    group.pg.all_gather_single(output, torch.ones(2, 3, dtype=torch.int8)).wait()
+    assert output.sum() == SIZE * 6
+
+
+def test_a_collective_goes_on_until_somebody_waits() -> None:
+    waiting, filled = HostWaiting(), []
+    first = waiting.run(0.3, lambda: filled.append(1), is_async=True)
+    second = waiting.run(0.3, lambda: filled.append(2), is_async=True)
+    assert (first.is_done(), second.is_done(), filled) == (False, False, [1, 2])
+    first.wait()
+    assert (first.is_done(), second.is_done()) == (True, False)  # one after the other
+    second.wait()
+    assert second.is_done()
+
+
+def test_a_synchronous_collective_is_done_when_it_returns() -> None:
+    assert HostWaiting().run(0.05, lambda: None, is_async=False).is_done()
+
+
+PROGRAM = Path(__file__).with_name("train_timed.py")
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_deepspeed_trains_on_it(stage: int) -> None:
+    printed = subprocess.run(
+        [sys.executable, PROGRAM, str(stage)], capture_output=True, text=True, check=True
+    ).stdout
+    told = json.loads(printed.splitlines()[-1])
+    assert all(0 < loss < 10 for loss in told["losses"])
+    # bf16 gradients of every parameter are reduced once a step, whatever the stage calls it.
+    reduced = {"all_reduce", "reduce_scatter", "reduce"} & told["kinds"].keys()
+    assert reduced
+    assert ("all_gather" in told["kinds"]) == (stage > 0)

@@ -1,0 +1,75 @@
+"""Train a tiny model on four emulated ranks and print losses and collectives. A process's program.
+
+Usage: python train_timed.py STAGE
+"""
+
+import json
+import os
+import sys
+from collections import Counter
+
+os.environ |= {
+    "DS_ACCELERATOR": "cpu",
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "WORLD_SIZE": "4",
+    "LOCAL_WORLD_SIZE": "4",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "0",
+}
+
+import deepspeed
+import deepspeed.ops
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
+from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.integrations import HfDeepSpeedConfig
+
+from autotune.trial.timed_group import group
+
+KINDS: Counter[str] = Counter()
+
+
+def collective_s(collective: group.Collective) -> float:
+    KINDS[collective.kind] += 1
+    return 1e-4
+
+
+def main(stage: int) -> None:
+    group.register(collective_s)
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    dist.init_process_group(group.BACKEND, store=HashStore(), rank=0, world_size=4)
+    deepspeed.init_distributed(group.BACKEND, dist_init_required=False)
+    ds_config = {
+        "train_micro_batch_size_per_gpu": 2,
+        "gradient_accumulation_steps": 1,
+        "bf16": {"enabled": True},
+        "zero_optimization": {"stage": stage},
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}},
+    }
+    # It must live as long as the model is built: transformers looks for it.
+    keep = HfDeepSpeedConfig(ds_config) if stage == 3 else None
+    shape = LlamaConfig(
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        vocab_size=128,
+    )
+    engine, *_ = deepspeed.initialize(model=LlamaForCausalLM(shape), config=ds_config)
+    del keep
+    losses = []
+    for _ in range(3):
+        KINDS.clear()
+        tokens = torch.randint(0, 128, (2, 16))
+        loss = engine(input_ids=tokens, labels=tokens).loss
+        engine.backward(loss)
+        engine.step()
+        losses.append(float(loss.detach()))
+    sys.stdout.write(json.dumps({"losses": losses, "kinds": KINDS}) + "\n")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
