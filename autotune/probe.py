@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,11 @@ from autotune.environment import describe_environment
 from autotune.errors import HardwareError
 from autotune.pool.pool import Pool, PoolRequest
 from autotune.pool.supervise import OnMark
-from autotune.trial.probe.spec import ProbeSpec
+from autotune.predict.probe_file import FORMAT
+from autotune.trial.probe.spec import CPU_SIZES_BYTES, SIZES_BYTES, ProbeSpec
 
-FORMAT = 1
+_OPS = ("cpu_adam",)
+_NVME_OPS = ("async_io",)
 _PRELOADED_MODEL = "llama"
 """A slot preloads some model's code; a probe needs none."""
 
@@ -29,7 +31,9 @@ class ProbeRequest:
     nvme_path: str | None = None
 
 
-def probe(request: ProbeRequest, on_mark: OnMark) -> dict[str, Any]:
+def probe(
+    request: ProbeRequest, *, on_mark: OnMark, on_note: Callable[[str], None]
+) -> dict[str, Any]:
     """Measure the pool with one rank per device, write the file, and return what it holds.
 
     Raises:
@@ -52,8 +56,10 @@ def probe(request: ProbeRequest, on_mark: OnMark) -> dict[str, Any]:
             device_kind=request.device_kind,
             num_threads=pool.threads_per_slot,
             groups=groups_of(pool.groups[0].nodes),
+            sizes_bytes=SIZES_BYTES if request.device_kind == "cuda" else CPU_SIZES_BYTES,
             nvme_path=request.nvme_path,
         )
+        pool.build_ops(_OPS + (_NVME_OPS if request.nvme_path else ()), on_note=on_note)
         rows = pool.probe(spec, on_mark=on_mark)
         found = {
             "format": FORMAT,

@@ -31,6 +31,9 @@ class StudySetup:
     """Versions, hosts and devices."""
     gpus_per_node: int | None = None
     """Ranks that an emulated rank would share its host with; None where ranks are real."""
+    communication: str | None = None
+    """Where the times of emulated collectives come from: catalogue, probe or none; None where
+    ranks are real."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""
@@ -44,6 +47,7 @@ class StudySetup:
             "seed": self.seed,
             "environment": dict(self.environment),
             "gpus_per_node": self.gpus_per_node,
+            "communication": self.communication,
         }
 
     @classmethod

@@ -27,6 +27,7 @@ _OPTIONS = {
     "device": "--device",
     "evaluator": "--evaluator",
     "gpus_per_node": "--gpus-per-node",
+    "communication": "the source of communication times",
 }
 
 
@@ -116,7 +117,7 @@ def open_study(folder: Path, storage_url: str, setup: StudySetup, *, resume: boo
         stored.set_attribute("setup", setup.to_json())
         # Short, for a reader of the dashboard.
         stored.set_attribute("evaluator", setup.evaluator)
-        if clauses := not_shown(setup.evaluator):
+        if clauses := not_shown(setup.evaluator, setup.communication):
             stored.set_attribute("not_shown", "; ".join(clauses))
     return OpenedStudy(stored=stored, setup=setup)
 
@@ -178,6 +179,7 @@ def _comparable(setup: StudySetup) -> Mapping[str, Any]:
         # Empty while only the pool can tell.
         "evaluator": setup.evaluator or None,
         "gpus_per_node": setup.gpus_per_node,
+        "communication": setup.communication,
     }
 
 

@@ -23,7 +23,7 @@ from autotune.ds_config.auto import resolve_auto
 from autotune.ds_config.build import BATCH_KEYS, build_ds_config
 from autotune.ds_config.read import read_ds_config
 from autotune.environment import describe_environment
-from autotune.errors import ConfigError, HardwareError, WorkloadError
+from autotune.errors import ConfigError, HardwareError, SpaceError, WorkloadError
 from autotune.evaluate import Evaluator
 from autotune.evaluate.choose import (
     AUTO,
@@ -33,17 +33,20 @@ from autotune.evaluate.choose import (
     evaluator_of,
     make_evaluator,
 )
-from autotune.evaluate.kinds import EMULATED
+from autotune.evaluate.kinds import EMULATED, UNTIMED
 from autotune.export import write_study_files
 from autotune.hardware import known_device
 from autotune.model_shape import ModelShape, load_model_shape
 from autotune.pool import machine
 from autotune.pool.pool import Pool, PoolRequest
+from autotune.predict.communication import Links
+from autotune.predict.networks import find_network
+from autotune.predict.probe_file import read_probe
 from autotune.search.budget import Budget
 from autotune.search.confirm import best_of, confirm, is_complete, tokens_per_s
 from autotune.search.loop import Search
 from autotune.search.progress import Progress
-from autotune.search.sampler import StoredStudy
+from autotune.search.sampler import SAMPLERS, StoredStudy
 from autotune.search.screen import Screen, read_rejections
 from autotune.space import load_space
 from autotune.space.needed_ops import needed_ops
@@ -82,6 +85,15 @@ class TuneRequest:
     """measured, emulated, or auto: measured where the devices suffice."""
     gpus_per_node: int | None = None
     """Ranks that an emulated rank would share its host with; None is all, 8 at most."""
+    timed: bool = True
+    """Emulated collectives take the time that real ones would."""
+    probe: Path | None = None
+    """Where those times come from; None is the catalogue."""
+    link: str | None = None
+    """Network between nodes, for the catalogue; None is what such devices usually come with."""
+    screen: bool = True
+    """Reject before launch what is predicted not to fit."""
+    sampler: str = "tpe"
     ray_address: str | None = None
     study: str | None = None
     """None makes a name from model, ranks and time."""
@@ -115,6 +127,11 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
     device_kind = _device_kind(request)
     wish = Wish(evaluator=request.evaluator, gpus=request.gpus, gpus_per_node=request.gpus_per_node)
     wish.check()
+    if request.sampler not in SAMPLERS:
+        raise SpaceError(f"--sampler {request.sampler}: must be {' or '.join(SAMPLERS)}")
+    if request.link is not None:
+        find_network(request.link)
+    probed = read_probe(request.probe) if request.probe else None
     workload = resolve_workload(
         shape,
         gpus=request.gpus,
@@ -160,11 +177,13 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
         if not wanted and device_kind == "cuda":
             progress.noted(describe_choice(pool))
         gpus_per_node = wish.gpus_per_node_of(evaluator_of(pool))
+        links = _links(request, pool, probed) if pool.emulates else None
         evaluator = make_evaluator(
             pool,
             workload=workload,
             ceiling_bytes=ceiling_bytes,
             gpus_per_node=gpus_per_node,
+            links=links,
             seed=setup.seed,
             study_folder=folder,
         )
@@ -174,6 +193,7 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
             ceiling_bytes=ceiling_bytes,
             evaluator=evaluator.name,
             gpus_per_node=gpus_per_node,
+            communication=(links.source if links else UNTIMED) if pool.emulates else None,
             environment=environment | describe_shares(evaluator),
         )
         for note in pool.notes:
@@ -189,8 +209,23 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
             expandable_segments=_has_expandable_segments(),
         )
         return run_study(
-            opened, evaluator, folder, request=request, progress=progress, screen=screen
+            opened,
+            evaluator,
+            folder,
+            request=request,
+            progress=progress,
+            screen=screen if request.screen else None,
         )
+
+
+def _links(request: TuneRequest, pool: Pool, probed: Mapping[str, Any] | None) -> Links | None:
+    """Return how emulated ranks reach each other; None if collectives are to take no time."""
+    if not request.timed:
+        return None
+    device = known_device(pool.device_model, memory_bytes=pool.device_bytes)
+    if probed is None:
+        return Links.of_device(device, network=request.link)
+    return Links.from_probe(probed, device=device, where=f"--probe {request.probe}")
 
 
 def _has_expandable_segments() -> bool:
@@ -269,6 +304,7 @@ def _search(
         budget=Budget(max_trials=request.trials, max_s=request.time_budget_s),
         progress=progress,
         screen=screen,
+        sampler=request.sampler,
     )
     try:
         search.run()

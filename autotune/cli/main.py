@@ -9,6 +9,7 @@ from autotune import __version__
 from autotune.cli.dashboard import dashboard
 from autotune.cli.export import export
 from autotune.cli.plan import plan
+from autotune.cli.probe import probe
 from autotune.cli.replay import replay
 from autotune.cli.run import run
 from autotune.errors import AutotuneError
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(plan)
+app.command()(probe)
 app.command()(replay)
 app.command()(export)
 app.command()(dashboard)

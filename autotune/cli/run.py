@@ -57,7 +57,7 @@ def run(
         str,
         typer.Option(
             help="measured: a device for each rank. emulated: one device plays rank 0 of --gpus; "
-            "true memory, speed without communication. auto: measured if there are enough devices."
+            "true memory, modelled communication. auto: measured if there are enough devices."
         ),
     ] = "auto",
     gpus_per_node: Annotated[
@@ -67,6 +67,26 @@ def run(
             help="Emulated: ranks that share a node's CPUs and memory. [default: up to 8]",
         ),
     ] = None,
+    timed: Annotated[
+        bool,
+        typer.Option(
+            "--timed/--untimed",
+            help="Emulated: collectives take the time that they would between real ranks.",
+        ),
+    ] = True,
+    probe: Annotated[
+        Path | None,
+        typer.Option(help="Emulated: those times, from `autotune probe`. [default: a catalogue]"),
+    ] = None,
+    link: Annotated[
+        str | None,
+        typer.Option(help="Emulated: network between nodes, such as ib-ndr-400, ethernet-100g."),
+    ] = None,
+    screen: Annotated[
+        bool,
+        typer.Option("--screen/--no-screen", help="Do not launch what is predicted not to fit."),
+    ] = True,
+    sampler: Annotated[str, typer.Option(help="tpe or random.")] = "tpe",
     ray_address: Annotated[
         str | None,
         typer.Option(help="Of a running Ray cluster. [default: start one on this machine]"),
@@ -116,6 +136,11 @@ def run(
         device=device,
         evaluator=evaluator,
         gpus_per_node=gpus_per_node,
+        timed=timed,
+        probe=probe,
+        link=link,
+        screen=screen,
+        sampler=sampler,
         ray_address=ray_address,
         study=study,
         storage=storage,

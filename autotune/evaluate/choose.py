@@ -7,9 +7,10 @@ from typing import Any
 from autotune.errors import HardwareError
 from autotune.evaluate import Evaluator
 from autotune.evaluate.emulated import EmulatedEvaluator
-from autotune.evaluate.kinds import EMULATED, MEASURED, not_shown
+from autotune.evaluate.kinds import EMULATED, MEASURED
 from autotune.evaluate.measured import MeasuredEvaluator
 from autotune.pool.pool import Pool
+from autotune.predict.communication import Links
 from autotune.workload import Workload
 
 AUTO = "auto"
@@ -76,10 +77,7 @@ def describe_choice(pool: Pool) -> str:
     why = f"{have} {'device' if have == 1 else 'devices'} for {ranks} ranks"
     if not pool.emulates:
         return f"--evaluator auto: {MEASURED}, {why}"
-    return (
-        f"--evaluator auto: {EMULATED}, {why}: one device plays rank 0 of {ranks}. "
-        f"Not in its numbers: {'; '.join(not_shown(EMULATED))}"
-    )
+    return f"--evaluator auto: {EMULATED}, {why}: one device plays rank 0 of {ranks}"
 
 
 def describe_shares(evaluator: Evaluator) -> dict[str, Any]:
@@ -94,12 +92,13 @@ def describe_shares(evaluator: Evaluator) -> dict[str, Any]:
     }
 
 
-def make_evaluator(
+def make_evaluator(  # noqa: PLR0913  each is a different thing
     pool: Pool,
     *,
     workload: Workload,
     ceiling_bytes: int,
     gpus_per_node: int | None,
+    links: Links | None,
     seed: int,
     study_folder: Path,
 ) -> MeasuredEvaluator | EmulatedEvaluator:
@@ -110,6 +109,7 @@ def make_evaluator(
         workload: what is tuned.
         ceiling_bytes: the most a rank may use on its device.
         gpus_per_node: ranks that an emulated rank shares its host with; None for real ranks.
+        links: how the ranks that are emulated reach each other; None: collectives take no time.
         seed: of weights and data.
         study_folder: where logs are kept.
     """
@@ -126,6 +126,7 @@ def make_evaluator(
         workload=workload,
         ceiling_bytes=ceiling_bytes,
         gpus_per_node=gpus_per_node,
+        links=links,
         seed=seed,
         study_folder=study_folder,
     )

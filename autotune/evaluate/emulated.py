@@ -2,8 +2,9 @@
 
 Memory is that of a real rank 0, but for what a real rank holds outside the allocator to
 communicate: that is charged against the ceiling instead. tokens/s of all ranks follows from the
-steps of rank 0, as if the others took as long and communicated in no time. The host is divided as
-it would be among the ranks of one node.
+steps of rank 0, as if the others took as long; collectives take the time that the links between
+real ranks need, by a probe or the catalogue, or none. The host is divided as it would be among the
+ranks of one node.
 """
 
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from autotune.evaluate.kinds import EMULATED
 from autotune.evaluate.on_pool import Terms, run_on_pool
 from autotune.outcome import Outcome
 from autotune.pool.pool import Pool
+from autotune.predict.communication import Links
 from autotune.predict.memory.predict import NCCL_BYTES
 from autotune.trial.spec import Emulation
 from autotune.workload import Workload
@@ -32,6 +34,8 @@ class EmulatedEvaluator:
     """Ranks that would share a node's CPUs and memory."""
     seed: int
     study_folder: Path
+    links: Links | None = None
+    """How real ranks reach each other; None: collectives take no time."""
 
     @property
     def name(self) -> str:
@@ -59,6 +63,7 @@ class EmulatedEvaluator:
                 local_world_size=local_world_size,
                 host_bytes=pool.host_memory_bytes // local_world_size,
                 charged_bytes=charged_bytes(self.workload, pool.request.device_kind),
+                links=self.links.to_json() if self.links else None,
             ),
         )
 

@@ -27,7 +27,8 @@ def build_record(study: StudyView) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "evaluator": study.setup.evaluator,
-        "not_shown": list(not_shown(study.setup.evaluator)),
+        "not_shown": list(not_shown(study.setup.evaluator, study.setup.communication)),
+        "communication": study.setup.communication,
         "trial": exported.number,
         "source": exported.candidate.source,
         "keeps_baseline": confirmation.keeps_baseline,

@@ -3,20 +3,21 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import ray
 
-from autotune.errors import HardwareError
+from autotune.errors import DispatchError, HardwareError
 from autotune.pool import machine
 from autotune.pool.build import build_on_every_node
 from autotune.pool.local_ray import ray_cluster
 from autotune.pool.placement import SlotGroup, num_devices, open_group, reserve_groups
 from autotune.pool.supervise import OnMark, run_ranks
 from autotune.pool.tenancy import Tenancy
+from autotune.trial.probe.spec import ProbeSpec
 from autotune.trial.report import RankReport
 from autotune.trial.spec import TrialSpec
 
@@ -199,6 +200,22 @@ class Pool:
             neighbours=tuple(sorted(tenant.neighbours)),
             duration_s=time.monotonic() - began,
         )
+
+    def probe(self, spec: ProbeSpec, *, on_mark: OnMark) -> tuple[Mapping[str, Any], ...]:
+        """Run a probe on the first group and return what each rank timed.
+
+        Raises:
+            DispatchError: a slot is gone, or a rank failed.
+        """
+        reports = run_ranks(self.groups[0], spec, on_mark=on_mark, cancelled=self._cancelled)
+        failed = [report for report in reports if report.failure is not None]
+        if failed:
+            first = min(failed, key=lambda report: report.failure.at if report.failure else 0.0)
+            assert first.failure is not None
+            raise DispatchError(
+                f"probe: rank {first.rank} on {first.device}: {first.failure.message}"
+            )
+        return tuple(report.probed for report in reports if report.probed is not None)
 
     def cancel(self) -> None:
         """End every running trial within about a second."""

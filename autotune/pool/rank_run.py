@@ -24,6 +24,7 @@ class RankRun:
         self._phase = Phase.BUILD
         self._measurement: Mapping[str, Any] | None = None
         self._stop: str | None = None
+        self._probed: Mapping[str, Any] | None = None
         self._failure: dict[str, Any] | None = None
         self._num_marks = 0
         self._forked_at = self._exited_at = time.time()
@@ -62,6 +63,8 @@ class RankRun:
                 self.silent_until = time.monotonic() + self.silence_s
             case "measured":
                 self._measurement, self._stop = event["measurement"], event["stop"]
+            case "probed":
+                self._probed = event["rows"]
             case "failed":
                 self.fail(
                     FailureKind(event["failure"]),
@@ -83,7 +86,7 @@ class RankRun:
         short_bytes: int | None = None,
     ) -> None:
         """Note why the rank failed; the first reason stays."""
-        if self._failure is None and self._measurement is None:
+        if self._failure is None and self._measurement is None and self._probed is None:
             self._failure = {
                 "kind": kind.value,
                 "phase": self._phase.value,
@@ -125,6 +128,7 @@ class RankRun:
             "log": log,
             "measurement": self._measurement and {**self._measurement, "clocks": told},
             "stop": self._stop,
+            "probed": self._probed,
             "failure": self._failure,
             "forked_at": self._forked_at,
             "exited_at": self._exited_at,

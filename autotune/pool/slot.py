@@ -147,14 +147,14 @@ class Slot:
         time.sleep(min(wait_s, 0.1))
         return False
 
-    def launch(self, spec: Mapping[str, Any], place: Mapping[str, Any]) -> None:
+    def launch(self, program: str, spec: Mapping[str, Any], place: Mapping[str, Any]) -> None:
         """Fork a rank; `ready` has said that it can be.
 
         Raises:
             DispatchError: the parent is gone.
         """
         log = Path(self._log_folder.name) / f"{spec['label']}-rank-{place['rank']}.log"
-        self._command({"spec": spec, "place": {**place, "log_path": str(log)}})
+        self._command({"program": program, "spec": spec, "place": {**place, "log_path": str(log)}})
         self._run = RankRun(spec, place["rank"], log, self._name)
 
     def poll(self, wait_s: float) -> dict[str, Any]:

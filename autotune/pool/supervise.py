@@ -11,6 +11,7 @@ import ray
 from autotune.errors import DispatchError
 from autotune.outcome import Phase
 from autotune.pool.placement import SlotGroup
+from autotune.trial.probe.spec import ProbeSpec
 from autotune.trial.report import RankReport
 from autotune.trial.spec import TrialSpec
 
@@ -24,7 +25,7 @@ after its consequence (gloo: within 40 ms either way)."""
 
 
 def run_ranks(
-    group: SlotGroup, spec: TrialSpec, *, on_mark: OnMark, cancelled: threading.Event
+    group: SlotGroup, spec: TrialSpec | ProbeSpec, *, on_mark: OnMark, cancelled: threading.Event
 ) -> list[RankReport]:
     """Run one trial and return every launched rank's report, in rank order. Blocks.
 
@@ -60,9 +61,10 @@ def _wait_ready(group: SlotGroup, label: str, cancelled: threading.Event) -> Non
 class _Followed:
     """The ranks of one trial, from launch to their reports."""
 
-    def __init__(self, group: SlotGroup, spec: TrialSpec, on_mark: OnMark) -> None:
+    def __init__(self, group: SlotGroup, spec: TrialSpec | ProbeSpec, on_mark: OnMark) -> None:
         self._group = group
         self._label = spec.label
+        self._program = spec.program
         self._spec = spec.to_json()
         self._on_mark = on_mark
         self._reports: dict[int, RankReport] = {}
@@ -88,7 +90,9 @@ class _Followed:
         ray.get(
             [
                 self._group.slots[rank].launch.remote(
-                    self._spec, self._group.place(rank, master_port=self._port).to_json()
+                    self._program,
+                    self._spec,
+                    self._group.place(rank, master_port=self._port).to_json(),
                 )
                 for rank in ranks
             ]

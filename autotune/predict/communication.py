@@ -8,7 +8,7 @@ benchmarks say; which of the two is marked in `Links.source`.
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from autotune.errors import HardwareError
@@ -114,6 +114,38 @@ class Links:
         name = network or device.network
         local = device.link_bytes_per_s or device.host_bytes_per_s
         return cls(local_bytes_per_s=local or 1e9, network=find_network(name))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        return {
+            "source": self.source,
+            "local_bytes_per_s": self.local_bytes_per_s,
+            "network": asdict(self.network),
+            "curves": [
+                {
+                    "kind": kind,
+                    "group": asdict(group),
+                    "num_bytes": list(curve.num_bytes),
+                    "seconds": list(curve.seconds),
+                }
+                for (kind, group), curve in self.curves.items()
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
+        """Rebuild links from `to_json`."""
+        return cls(
+            source=mapping["source"],
+            local_bytes_per_s=mapping["local_bytes_per_s"],
+            network=Network(**mapping["network"]),
+            curves={
+                (curve["kind"], Group(**curve["group"])): Curve(
+                    num_bytes=tuple(curve["num_bytes"]), seconds=tuple(curve["seconds"])
+                )
+                for curve in mapping["curves"]
+            },
+        )
 
     @classmethod
     def from_probe(cls, probe: Mapping[str, Any], *, device: Device, where: str = "probe") -> Self:

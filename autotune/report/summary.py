@@ -88,7 +88,7 @@ def _table(study: StudyView, confirmation: Confirmation) -> Table:
 def _print_not_shown(console: Console, study: StudyView, confirmation: Confirmation) -> None:
     """Say what numbers of this kind leave out."""
     evaluator = study.setup.evaluator
-    if clauses := not_shown(evaluator):
+    if clauses := not_shown(evaluator, study.setup.communication):
         console.print(f"{evaluator}, so not in these numbers: {'; '.join(clauses)}")
     charged_bytes = max(run.charged_bytes for run in confirmation.exported_runs)
     if charged_bytes:

@@ -1,9 +1,9 @@
 """The preloaded parent of a slot's ranks: imports once, forks per trial.
 
 Started by a slot as ``python -m autotune.trial.parent EVENTS_FD SLOT_PID DEVICE_KIND MODEL_TYPE``.
-Reads one command a line on standard input: ``{"spec": ..., "place": ...}`` forks a rank, end of
-file ends it and its rank. Writes events to EVENTS_FD: ``ready``, ``forked``, ``exited``; its ranks
-write theirs to the same pipe.
+Reads one command a line on standard input: ``{"program": ..., "spec": ..., "place": ...}`` forks a
+rank, end of file ends it and its rank. Writes events to EVENTS_FD: ``ready``, ``forked``,
+``exited``; its ranks write theirs to the same pipe.
 
 It never touches CUDA and never runs a tensor operation, so that its forks may do both.
 """
@@ -86,7 +86,9 @@ class _Forks:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             ending.die_with_parent(parent_pid, signal.SIGKILL)
             self._selector.close()
-            code = run_rank(command["spec"], command["place"], self._events_fd)
+            code = run_rank(
+                command["spec"], command["place"], self._events_fd, program=command["program"]
+            )
         finally:
             sys.stdout.flush()
             sys.stderr.flush()

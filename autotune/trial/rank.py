@@ -1,4 +1,4 @@
-"""One rank of one trial, from fork to report."""
+"""One rank of one trial or probe, from fork to report."""
 
 import contextlib
 import faulthandler
@@ -22,16 +22,25 @@ from autotune.trial.failure import examine
 from autotune.trial.measure import run_steps
 from autotune.trial.model import build_model
 from autotune.trial.peers import NoPeers, Peers, RealPeers, open_communicator, open_store
-from autotune.trial.spec import Place, TrialSpec
+from autotune.trial.probe.run import probe
+from autotune.trial.probe.spec import ProbeSpec
+from autotune.trial.spec import Emulation, Place, TrialSpec
 
 
-def run_rank(spec_json: Mapping[str, Any], place_json: Mapping[str, Any], events_fd: int) -> int:
+def run_rank(
+    spec_json: Mapping[str, Any], place_json: Mapping[str, Any], events_fd: int, *, program: str
+) -> int:
     """Run one rank and send its report; return the exit code, 0 after a measurement.
 
-    Events sent: `mark` (phase, where), `store` (port), and either `measured` or `failed`.
+    Events sent: `mark` (phase, where), `store` (port), and one of `measured`, `probed`, `failed`.
     """
-    spec, place = TrialSpec.from_json(spec_json), Place(**place_json)
-    if spec.emulation is not None:
+    spec: TrialSpec | ProbeSpec
+    if program == ProbeSpec.program:
+        spec = ProbeSpec.from_json(spec_json)
+    else:
+        spec = TrialSpec.from_json(spec_json)
+    place = Place(**place_json)
+    if isinstance(spec, TrialSpec) and spec.emulation is not None:
         place = stand_in.place_of_rank_0(spec.emulation, place)
     _own_log(place.log_path)
     os.set_inheritable(events_fd, False)  # noqa: FBT003  the function takes no name
@@ -50,7 +59,7 @@ def _own_log(path: str) -> None:
 
 
 class _Rank:
-    def __init__(self, spec: TrialSpec, place: Place, events_fd: int) -> None:
+    def __init__(self, spec: TrialSpec | ProbeSpec, place: Place, events_fd: int) -> None:
         self._spec = spec
         self._place = place
         self._events_fd = events_fd
@@ -61,18 +70,31 @@ class _Rank:
         try:
             self._mark(Phase.BUILD, "device")
             self._device = open_device(self._spec, self._place)
-            self._train(self._device)
+            if isinstance(self._spec, ProbeSpec):
+                self._probe(self._spec, self._device)
+            else:
+                self._train(self._spec, self._device)
         except BaseException as error:  # noqa: BLE001  whatever it is, it is this trial's outcome
             self._report(error)
             return 1
         return 0
 
-    def _train(self, device: Device) -> None:
-        spec, place = self._spec, self._place
+    def _probe(self, spec: ProbeSpec, device: Device) -> None:
+        self._join(device, emulation=None)
+        rows = probe(
+            spec,
+            rank=self._place.rank,
+            device=device,
+            mark=lambda where: self._mark(Phase.STEADY, where),
+        )
+        wire.send(self._events_fd, "probed", rows=rows)
+
+    def _train(self, spec: TrialSpec, device: Device) -> None:
+        place = self._place
         if place.local_rank == 0:
             # Before the rendezvous, so before any rank of this node builds an extension.
             remove_stale_locks()
-        peers = self._join(device)
+        peers = self._join(device, emulation=spec.emulation)
         device.enforce_ceiling()
         self._mark(Phase.BUILD, "model")
         model = build_model(spec, device.torch_device)
@@ -97,14 +119,14 @@ class _Rank:
             self._events_fd, "measured", measurement=rank_to_json(measurement), stop=stop.value
         )
 
-    def _join(self, device: Device) -> Peers:
+    def _join(self, device: Device, *, emulation: Emulation | None) -> Peers:
         """Enter the process group; return the ranks that are in it."""
         # DeepSpeed would compile its shared-memory collectives for a minute and leave 66 MiB a
         # rank in /dev/shm after every trial; training never calls them.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         self._mark(Phase.BUILD, "rendezvous")
-        if self._spec.emulation is not None:
-            stand_in.join(self._spec.emulation)
+        if emulation is not None:
+            stand_in.join(emulation)
             return NoPeers()
         store = open_store(self._place, timeout_s=self._spec.silence_s[Phase.BUILD])
         if self._place.rank == 0:

@@ -36,6 +36,8 @@ class RankReport:
     measurement: RankMeasurement | None = None
     stop: str | None = None
     """Why its steps ended, if they did: `autotune.trial.stop.Stop`."""
+    probed: Mapping[str, Any] | None = None
+    """Of a probe: what `autotune.trial.probe.run` returned."""
     failure: RankFailure | None = None
     forked_at: float = 0.0
     """Seconds since the epoch, on the rank's node."""

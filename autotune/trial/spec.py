@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from autotune.outcome import Phase
 
@@ -33,11 +33,17 @@ class Emulation:
     charged_bytes: int = 0
     """Device memory that a real rank needs and this one does not (NCCL's buffers): kept free under
     the ceiling, and in no number that is reported."""
+    links: Mapping[str, Any] | None = None
+    """How ranks reach each other (`autotune.predict.communication.Links`): collectives take the
+    time that these say. None: they take none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSpec:
     """One trial, the same for all its ranks."""
+
+    program: ClassVar[str] = "trial"
+    """What a preloaded parent's fork becomes."""
 
     label: str
     """`trial-0007` or `confirm-2-winner`: what its logs are called."""

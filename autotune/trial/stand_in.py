@@ -1,23 +1,25 @@
 """One device plays rank 0 of N: the process group, and what DeepSpeed must not conclude from it.
 
-The other ranks do not exist. Collectives return at once: a gather repeats this rank's part, a
-reduction keeps this rank's numbers. Shapes, and so memory and kernels, are those of a real rank;
-losses and gradients are not.
+The other ranks do not exist. A gather repeats this rank's part, a reduction keeps this rank's
+numbers; both take the time that the links between real ranks would need. Shapes, and so memory and
+kernels, are those of a real rank; losses and gradients are not.
 """
 
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import deepspeed
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
-from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch._C._distributed_c10d import HashStore
 
+from autotune.predict.communication import Group, Links, collective_s
 from autotune.trial.spec import Emulation, Place
+from autotune.trial.timed_group import group
 
-_BACKEND = "fake"
 _SMALL_SCALE = 1.0
 _NORM_CHECK = "is_invalid_grad_norm"
 
@@ -35,10 +37,27 @@ def place_of_rank_0(emulation: Emulation, place: Place) -> Place:
 
 def join(emulation: Emulation) -> None:
     """Enter a process group of `world_size` ranks of which only this one exists."""
-    dist.init_process_group(_BACKEND, store=FakeStore(), rank=0, world_size=emulation.world_size)
-    deepspeed.init_distributed(_BACKEND, dist_init_required=False)
+    group.register(_collective_time(emulation))
+    dist.init_process_group(
+        group.BACKEND, store=HashStore(), rank=0, world_size=emulation.world_size
+    )
+    deepspeed.init_distributed(group.BACKEND, dist_init_required=False)
     # ZeRO++ cuts its groups by the devices that it sees on the node.
     get_accelerator().device_count = lambda: emulation.local_world_size
+
+
+def _collective_time(emulation: Emulation) -> group.CollectiveTime:
+    """Return what a collective costs; asked for each of them, so answers are kept."""
+    if emulation.links is None:
+        return lambda _: 0.0
+    links = Links.from_json(emulation.links)
+
+    @cache
+    def seconds(collective: group.Collective) -> float:
+        shape = Group.of(collective.ranks, local_ranks=emulation.local_world_size)
+        return collective_s(collective.kind, collective.num_bytes, shape, links)
+
+    return seconds
 
 
 def take_every_step(optimizer: Any) -> None:

@@ -3,6 +3,7 @@
 from typing import Any, Protocol
 
 from autotune.outcome import Phase, PhaseMemory
+from autotune.trial.probe.spec import ProbeSpec
 from autotune.trial.shortage import Shortage
 from autotune.trial.spec import Place, TrialSpec
 
@@ -46,7 +47,7 @@ class Device(Protocol):
         """Return what memory was missing, and where; None means that `error` is something else."""
 
 
-def open_device(spec: TrialSpec, place: Place) -> Device:
+def open_device(spec: TrialSpec | ProbeSpec, place: Place) -> Device:
     """Return the device of this rank.
 
     Raises:

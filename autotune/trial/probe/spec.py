@@ -2,17 +2,24 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from autotune.outcome import Phase
 
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast")
 _MIB = 1 << 20
+SIZES_BYTES = tuple(n * _MIB // 16 for n in (1, 8, 32, 128, 512, 2048, 8192))
+"""64 KiB to 512 MiB: from latency alone to bandwidth alone."""
+CPU_SIZES_BYTES = SIZES_BYTES[:4]
+"""CPU ranks move a hundredth as much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeSpec:
     """One probe, the same for all its ranks."""
+
+    program: ClassVar[str] = "probe"
+    """What a preloaded parent's fork becomes."""
 
     label: str
     device_kind: str
@@ -21,11 +28,11 @@ class ProbeSpec:
     """CPU threads of one rank: its share of the node's."""
     groups: tuple[tuple[int, ...], ...]
     """Groups of ranks whose collectives are timed; each starts with rank 0."""
-    sizes_bytes: tuple[int, ...] = (
-        64 << 10, 512 << 10, 2 * _MIB, 8 * _MIB, 32 * _MIB, 128 * _MIB, 512 * _MIB
-    )  # fmt: skip
+    sizes_bytes: tuple[int, ...] = SIZES_BYTES
     """Of the whole: an all-gather's output, a reduce-scatter's input, an all-reduce's tensor."""
     num_repeats: int = 10
+    enforced_bytes: int = 1 << 50
+    """No ceiling: a probe takes less than two GiB."""
     adam_elements: int = 50_000_000
     """Parameters that every rank steps on its CPU threads; 0 leaves it out."""
     transfer_bytes: int = 256 * _MIB

@@ -98,16 +98,19 @@ class CudaWaiting:
         stream = self._stream if is_async else caller
         if is_async:
             stream.wait_stream(caller)
+        duration_ns = min(round(duration_s * 1e9), _MAX_NS)
         start = self._start_of(stream)
         with torch.cuda.stream(stream):
-            self._begin(args=[start], stream=stream)
+            if duration_ns:
+                self._begin(args=[start], stream=stream)
             fill()
-            self._wait_until(
-                grid=(_NUM_CHANNELS, 1, 1),
-                block=(_THREADS, 1, 1),
-                args=[start, min(round(duration_s * 1e9), _MAX_NS)],
-                stream=stream,
-            )
+            if duration_ns:
+                self._wait_until(
+                    grid=(_NUM_CHANNELS, 1, 1),
+                    block=(_THREADS, 1, 1),
+                    args=[start, duration_ns],
+                    stream=stream,
+                )
             event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record(stream)
         return _CudaHandle(event, self._device)
