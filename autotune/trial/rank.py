@@ -104,7 +104,7 @@ class _Rank:
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         self._mark(Phase.BUILD, "rendezvous")
         if self._spec.emulation is not None:
-            stand_in.join(self._spec.emulation)
+            stand_in.join(self._spec, self._place)
             return NoPeers()
         store = open_store(self._place, timeout_s=self._spec.silence_s[Phase.BUILD])
         if self._place.rank == 0:

@@ -15,9 +15,9 @@ import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from autotune.trial.spec import Emulation, Place
+from autotune.trial import flat_gathers
+from autotune.trial.spec import Emulation, Place, TrialSpec
 
-_BACKEND = "fake"
 _SMALL_SCALE = 1.0
 _NORM_CHECK = "is_invalid_grad_norm"
 
@@ -33,12 +33,30 @@ def place_of_rank_0(emulation: Emulation, place: Place) -> Place:
     )
 
 
-def join(emulation: Emulation) -> None:
-    """Enter a process group of `world_size` ranks of which only this one exists."""
-    dist.init_process_group(_BACKEND, store=FakeStore(), rank=0, world_size=emulation.world_size)
-    deepspeed.init_distributed(_BACKEND, dist_init_required=False)
+def join(spec: TrialSpec, place: Place) -> None:
+    """Enter a process group of which only this rank exists; collectives return at once.
+
+    Args:
+        spec: the trial.
+        place: rank 0 of the emulated world (`place_of_rank_0`).
+    """
+    backend = "fake"
+    if _quantizes_weights(spec):
+        backend = flat_gathers.BACKEND
+        flat_gathers.register()
+    dist.init_process_group(
+        backend, store=FakeStore(), rank=place.rank, world_size=place.world_size
+    )
+    deepspeed.init_distributed(backend, dist_init_required=False)
     # ZeRO++ cuts its groups by the devices that it sees on the node.
-    get_accelerator().device_count = lambda: emulation.local_world_size
+    get_accelerator().device_count = lambda: place.local_world_size
+
+
+def _quantizes_weights(spec: TrialSpec) -> bool:
+    zero = spec.ds_config.get("zero_optimization", {})
+    return bool(
+        zero.get("zero_quantized_weights") or zero.get("zero_quantized_nontrainable_weights")
+    )
 
 
 def take_every_step(optimizer: Any) -> None:
