@@ -89,6 +89,7 @@ def test_over_the_ceiling_the_missing_bytes_are_told_exactly(
     assert card.allowed is not None
     shortage = _until_refused(card, device, 30 * GIB, 20 * GIB)
     assert (shortage.kind, shortage.asked_bytes) == (FailureKind.MEMORY, 20 * GIB)
+    assert shortage.short_bytes is not None
     assert shortage.short_bytes == _near(50 * GIB - card.allowed)
     assert shortage.needed_bytes == CEILING + shortage.short_bytes
     assert f"{shortage.short_bytes:,} bytes short under the ceiling" in shortage.describe()
