@@ -85,6 +85,8 @@ class TuneRequest:
     """measured, emulated, or auto: measured where the devices suffice."""
     gpus_per_node: int | None = None
     """Ranks that an emulated rank would share its host with; None is all, 8 at most."""
+    host_memory: str | None = None
+    """Of an emulated node; None is this host's."""
     timed: bool = True
     """Emulated collectives take the time that real ones would."""
     probe: Path | None = None
@@ -131,6 +133,9 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
         raise SpaceError(f"--sampler {request.sampler}: must be {' or '.join(SAMPLERS)}")
     if request.link is not None:
         find_network(request.link)
+    node_host_bytes = (
+        parse_bytes(request.host_memory, where="--host-memory") if request.host_memory else None
+    )
     probed = read_probe(request.probe) if request.probe else None
     workload = resolve_workload(
         shape,
@@ -184,6 +189,7 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
             ceiling_bytes=ceiling_bytes,
             gpus_per_node=gpus_per_node,
             links=links,
+            node_host_bytes=node_host_bytes,
             seed=setup.seed,
             study_folder=folder,
         )

@@ -67,6 +67,10 @@ def run(
             help="Emulated: ranks that share a node's CPUs and memory. [default: up to 8]",
         ),
     ] = None,
+    host_memory: Annotated[
+        str | None,
+        typer.Option(help="Emulated: memory of a node, such as 1024GiB. [default: this host's]"),
+    ] = None,
     timed: Annotated[
         bool,
         typer.Option(
@@ -136,6 +140,7 @@ def run(
         device=device,
         evaluator=evaluator,
         gpus_per_node=gpus_per_node,
+        host_memory=host_memory,
         timed=timed,
         probe=probe,
         link=link,

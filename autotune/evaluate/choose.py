@@ -98,9 +98,10 @@ def make_evaluator(  # noqa: PLR0913  each is a different thing
     workload: Workload,
     ceiling_bytes: int,
     gpus_per_node: int | None,
-    links: Links | None,
     seed: int,
     study_folder: Path,
+    links: Links | None = None,
+    node_host_bytes: int | None = None,
 ) -> MeasuredEvaluator | EmulatedEvaluator:
     """Return the evaluator of a study.
 
@@ -109,9 +110,10 @@ def make_evaluator(  # noqa: PLR0913  each is a different thing
         workload: what is tuned.
         ceiling_bytes: the most a rank may use on its device.
         gpus_per_node: ranks that an emulated rank shares its host with; None for real ranks.
-        links: how the ranks that are emulated reach each other; None: collectives take no time.
         seed: of weights and data.
         study_folder: where logs are kept.
+        links: how the ranks that are emulated reach each other; None: collectives take no time.
+        node_host_bytes: host memory of an emulated node; None is this host's.
     """
     if gpus_per_node is None:
         return MeasuredEvaluator(
@@ -127,6 +129,7 @@ def make_evaluator(  # noqa: PLR0913  each is a different thing
         ceiling_bytes=ceiling_bytes,
         gpus_per_node=gpus_per_node,
         links=links,
+        node_host_bytes=node_host_bytes,
         seed=seed,
         study_folder=study_folder,
     )

@@ -36,6 +36,8 @@ class EmulatedEvaluator:
     study_folder: Path
     links: Links | None = None
     """How real ranks reach each other; None: collectives take no time."""
+    node_host_bytes: int | None = None
+    """Host memory of a real rank's node; None is this host's."""
 
     @property
     def name(self) -> str:
@@ -61,7 +63,7 @@ class EmulatedEvaluator:
             emulation=Emulation(
                 world_size=self.workload.world_size,
                 local_world_size=local_world_size,
-                host_bytes=pool.host_memory_bytes // local_world_size,
+                host_bytes=(self.node_host_bytes or pool.host_memory_bytes) // local_world_size,
                 charged_bytes=charged_bytes(self.workload, pool.request.device_kind),
                 links=self.links.to_json() if self.links else None,
             ),

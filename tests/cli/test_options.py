@@ -11,14 +11,17 @@ from tests.cli.calls import autotune_here
 COMMANDS = {
     "run": """
         --base --confirm-rounds --device --evaluator --global-batch-size --gpus --gpus-per-node
-        --json --memory-ceiling --model --precision --ray-address --resume --seed --seq-len --space
-        --storage --study --time-budget --trials
+        --host-memory --json --link --memory-ceiling --model --precision --probe --ray-address
+        --resume --sampler --screen --seed --seq-len --space --storage --study --time-budget
+        --timed --trials
     """,
     "plan": """
         ds_config --activation-checkpointing --attn-implementation --devices --global-batch-size
         --gpu-type --gpus --host-memory --json --memory-ceiling --model --nodes --seq-len --space
         --trainable-params
     """,
+    "probe": "--device --gpus --json --nvme-path --output --ray-address",
+    "replay": "landscape --json --sampler --save --seeds --trials",
     "export": "study --folder --json --storage",
     "dashboard": "study --host --port --storage",
 }

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from autotune.errors import DispatchError
+from autotune.errors import DispatchError, HardwareError
 from autotune.evaluate.verdict import outcome_of
 from autotune.model_shape import PRESETS
 from autotune.outcome import Outcome, Phase, Status
+from autotune.pool.build import build_on_every_node
 from autotune.pool.pool import Pool, PoolRequest
 from autotune.pool.watcher import MARK_VARIABLE
 from autotune.search.confirm import LOSS_TOLERANCE, global_losses
@@ -134,6 +135,8 @@ def test_a_trial_over_the_ceiling_ends_at_once_and_leaves_the_device_clean(
     assert outcome.failure is not None
     assert outcome.failure.needed_bytes is not None
     assert outcome.failure.needed_bytes > ceiling_bytes
+    assert outcome.failure.short_bytes == outcome.failure.needed_bytes - ceiling_bytes
+    assert outcome.failure.reason.startswith(f"{outcome.failure.short_bytes:,} bytes short")
     fits = make_spec({STAGE: 2}, ceiling_bytes=ceiling_bytes)
     _assert_sane(trials.run(fits), fits)
 
@@ -183,6 +186,15 @@ def test_activation_checkpointing_lowers_the_peak_of_long_sequences(
         _assert_sane(outcome, spec)
         peaks.append(outcome.measured.peak_bytes)
     assert peaks[0] < 0.85 * peaks[1]
+
+
+def test_an_op_that_cannot_be_built_ends_the_study_with_its_reason(trials: Trials) -> None:
+    notes: list[str] = []
+    with pytest.raises(HardwareError, match=r"DeepSpeed's op no_such_op: .*no_such_op"):
+        build_on_every_node(trials.pool.groups, ["no_such_op"], on_note=notes.append)
+    assert notes == []
+    # Ranks of this pool need none: torch's own optimizer runs there.
+    trials.pool.build_ops(["no_such_op"], on_note=notes.append)
 
 
 def test_a_killed_rank_ends_the_trial_within_seconds_and_is_named(

@@ -1,12 +1,15 @@
 """What `autotune run` prints at its end."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from autotune.outcome import Phase, Status
+from autotune.export.trials_csv import trials_table
+from autotune.outcome import DeviceClocks, Outcome, Phase, Status
 from autotune.report.summary import result_json, summarize
+from autotune.search.confirm import is_complete
 from autotune.search.progress import Silent
 from autotune.tune import TuneRequest, TuneResult, run_study
 from tests.evaluate.fake import MIB
@@ -87,6 +90,42 @@ def test_where_the_baseline_failed_that_is_said(
     printed = _printed(_run(here, 20), capsys)
     assert "there is nothing to compare with: crashed: as [if]" in " ".join(printed.split())
     assert "ratio" not in printed
+
+
+def test_runs_on_a_throttled_device_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS))
+    result = _run(here, 20)
+    assert "throttled: " not in _printed(result, capsys)
+    hot = DeviceClocks(
+        num_samples=9,
+        sm_clock_mhz_min=1_200,
+        sm_clock_mhz_median=1_400,
+        temperature_c_max=93,
+        limits=("sw power cap", "hw thermal"),
+    )
+    complete = next(r for r in result.study.records if is_complete(r)).number
+    records = [
+        replace(record, outcome=_clocked(record.outcome, hot))
+        if record.number == complete
+        else record
+        for record in result.study.records
+    ]
+    slowed = replace(result, study=replace(result.study, records=tuple(records)))
+    printed = " ".join(_printed(slowed, capsys).split())
+    assert "throttled: hw thermal: the devices ran slower than they can in 1 runs" in printed
+    assert f"first in trial {complete}" in printed
+    table = trials_table(slowed.study)
+    rows = table[table["trial"] == complete]
+    assert set(rows["clock_limits"].dropna()) == {"sw power cap, hw thermal"}
+    assert set(rows["sm_clock_mhz"].dropna()) == {1_400}
+
+
+def _clocked(outcome: Outcome | None, clocks: DeviceClocks) -> Outcome:
+    assert outcome is not None
+    ranks = tuple(replace(rank, clocks=clocks) for rank in outcome.measured.ranks)
+    return replace(outcome, measurement=replace(outcome.measured, ranks=ranks))
 
 
 def test_the_json_has_the_same_counts(tmp_path: Path) -> None:

@@ -28,10 +28,11 @@ class CudaDevice:
         self.torch_device = f"cuda:{local_rank}"
         self._device = torch.device(self.torch_device)
         self._ceiling_bytes = ceiling_bytes
-        self._allowed_bytes = ceiling_bytes
         self._refusal: Refusal | None = None
         self._phases_done: set[Phase] = set()
         torch.cuda.set_device(self._device)
+        self._allowed_bytes = torch.cuda.mem_get_info(self._device)[1]
+        """What the allocator may reserve: the whole card until a ceiling is enforced."""
         self._watch_refusals()
 
     def enforce_ceiling(self) -> None:
@@ -102,12 +103,12 @@ class CudaDevice:
             attach(self._note_refusal)
 
     def _note_refusal(
-        self, _device: int, asked_bytes: int, allowed_bytes: int, free_bytes: int
+        self, _device: int, asked_bytes: int, _allowed_bytes: int, free_bytes: int
     ) -> None:
         self._refusal = Refusal(
             asked_bytes=asked_bytes,
             reserved_bytes=torch.cuda.memory_reserved(self._device),
-            allowed_bytes=allowed_bytes,
+            allowed_bytes=self._allowed_bytes,
             free_bytes=free_bytes,
         )
 
