@@ -179,10 +179,11 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
     )
     with Pool(pool_request) as pool, _interrupted_by_sigterm():
         ceiling_bytes = parse_ceiling(request.memory_ceiling, device_bytes=pool.device_bytes)
-        if not wanted and device_kind == "cuda":
-            progress.noted(describe_choice(pool))
         gpus_per_node = wish.gpus_per_node_of(evaluator_of(pool))
         links = _links(request, pool, probed) if pool.emulates else None
+        communication = (links.source if links else UNTIMED) if pool.emulates else None
+        if not wanted and device_kind == "cuda":
+            progress.noted(describe_choice(pool, communication))
         evaluator = make_evaluator(
             pool,
             workload=workload,
@@ -199,7 +200,7 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
             ceiling_bytes=ceiling_bytes,
             evaluator=evaluator.name,
             gpus_per_node=gpus_per_node,
-            communication=(links.source if links else UNTIMED) if pool.emulates else None,
+            communication=communication,
             environment=environment | describe_shares(evaluator),
         )
         for note in pool.notes:

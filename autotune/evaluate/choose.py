@@ -7,7 +7,7 @@ from typing import Any
 from autotune.errors import HardwareError
 from autotune.evaluate import Evaluator
 from autotune.evaluate.emulated import EmulatedEvaluator
-from autotune.evaluate.kinds import EMULATED, MEASURED
+from autotune.evaluate.kinds import EMULATED, MEASURED, not_shown
 from autotune.evaluate.measured import MeasuredEvaluator
 from autotune.pool.pool import Pool
 from autotune.predict.communication import Links
@@ -71,13 +71,16 @@ def evaluator_of(pool: Pool) -> str:
     return EMULATED if pool.emulates else MEASURED
 
 
-def describe_choice(pool: Pool) -> str:
-    """Say what `--evaluator auto` came to, and why."""
+def describe_choice(pool: Pool, communication: str | None) -> str:
+    """Say what `--evaluator auto` came to, why, and what its numbers leave out."""
     have, ranks = pool.num_devices, pool.request.world_size
     why = f"{have} {'device' if have == 1 else 'devices'} for {ranks} ranks"
     if not pool.emulates:
         return f"--evaluator auto: {MEASURED}, {why}"
-    return f"--evaluator auto: {EMULATED}, {why}: one device plays rank 0 of {ranks}"
+    return (
+        f"--evaluator auto: {EMULATED}, {why}: one device plays rank 0 of {ranks}. "
+        f"Not in its numbers: {'; '.join(not_shown(EMULATED, communication))}"
+    )
 
 
 def describe_shares(evaluator: Evaluator) -> dict[str, Any]:

@@ -1,0 +1,252 @@
+"""Emulated against measured: the same configs on N real devices, and on one that plays rank 0.
+
+``python -m tests.benchmarks.emulated_pairs run --gpus 4 --output pairs.jsonl [--probe FILE]`` runs
+each config of `PAIRS` measured, emulated with timed collectives, and emulated without, and writes a
+line for each. ``... table pairs.jsonl`` prints the errors.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from autotune.ds_config.build import build_ds_config
+from autotune.evaluate import Evaluator, TrialRequest
+from autotune.evaluate.choose import make_evaluator
+from autotune.hardware import known_device
+from autotune.model_shape import load_model_shape
+from autotune.outcome import Outcome, Status
+from autotune.pool.pool import Pool, PoolRequest
+from autotune.predict.communication import Links
+from autotune.predict.probe_file import read_probe
+from autotune.workload import Workload, resolve_workload
+
+_ZERO = "zero_optimization"
+_GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """One config of one model."""
+
+    model: str
+    stage: int
+    micro_batch: int = 2
+    accumulation: int = 1
+    checkpointing: bool = False
+    zero: Mapping[str, Any] = field(default_factory=dict)
+    """More keys of `zero_optimization`."""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Dotted keys to set."""
+        return {
+            f"{_ZERO}.stage": self.stage,
+            "train_micro_batch_size_per_gpu": self.micro_batch,
+            **{f"{_ZERO}.{key}": value for key, value in self.zero.items()},
+        }
+
+
+_OFFLOAD = {"offload_optimizer.device": "cpu"}
+_LIVE = {"stage3_max_live_parameters": 100_000_000, "stage3_max_reuse_distance": 100_000_000}
+_SMALL_BUCKETS = {"reduce_bucket_size": 10_000_000}
+
+PAIRS = (
+    Pair(model="1.3b", stage=1, micro_batch=4),
+    Pair(model="1.3b", stage=2, micro_batch=4),
+    Pair(model="1.3b", stage=2, micro_batch=4, zero={"overlap_comm": False}),
+    Pair(model="1.3b", stage=2, micro_batch=4, zero=_SMALL_BUCKETS),
+    Pair(model="1.3b", stage=2, micro_batch=2, accumulation=4),
+    Pair(model="1.3b", stage=1, micro_batch=2, accumulation=4),
+    Pair(model="1.3b", stage=3, micro_batch=4),
+    Pair(model="1.3b", stage=3, micro_batch=4, zero=_LIVE),
+    Pair(model="1.3b", stage=3, micro_batch=4, zero={"stage3_prefetch_bucket_size": 0}),
+    Pair(model="1.3b", stage=3, micro_batch=8, checkpointing=True),
+    Pair(model="1.3b", stage=2, micro_batch=4, zero=_OFFLOAD),
+    Pair(model="1.3b", stage=3, micro_batch=4, zero=_OFFLOAD),
+    Pair(model="7b", stage=1, micro_batch=2, checkpointing=True),
+    Pair(model="7b", stage=2, micro_batch=4, checkpointing=True),
+    Pair(model="7b", stage=2, micro_batch=4, checkpointing=True, zero={"overlap_comm": False}),
+    Pair(model="7b", stage=2, micro_batch=2, accumulation=2, checkpointing=True),
+    Pair(model="7b", stage=3, micro_batch=2, checkpointing=True),
+    Pair(model="7b", stage=3, micro_batch=4, checkpointing=True),
+    Pair(model="7b", stage=3, micro_batch=2),
+    Pair(model="7b", stage=3, checkpointing=True, zero=_LIVE),
+    Pair(model="7b", stage=3, checkpointing=True, zero={"stage3_prefetch_bucket_size": 0}),
+    Pair(model="7b", stage=3, checkpointing=True, zero={"stage3_param_persistence_threshold": 0}),
+    Pair(model="7b", stage=3, checkpointing=True, zero=_SMALL_BUCKETS),
+    Pair(model="7b", stage=3, micro_batch=2, accumulation=2, checkpointing=True),
+)
+
+
+def request(number: int, pair: Pair, workload: Workload) -> TrialRequest:
+    """Return the trial of a pair."""
+    return TrialRequest(
+        number=number,
+        label=f"pair-{number:02d}",
+        ds_config=build_ds_config({}, workload, pair.values),
+        model_settings={"activation_checkpointing": pair.checkpointing},
+    )
+
+
+def workload_of(pair: Pair, gpus: int) -> Workload:
+    """Return a workload whose global batch is that of the pair."""
+    return resolve_workload(
+        load_model_shape(pair.model),
+        gpus=gpus,
+        base={},
+        global_batch_size=pair.micro_batch * pair.accumulation * gpus,
+    )
+
+
+def run(gpus: int, output: Path, probe: Path | None) -> None:
+    """Run every pair all three ways."""
+    with output.open("w", encoding="utf-8") as file:
+        for kind in ("measured", "emulated", "untimed"):
+            emulate = kind != "measured"
+            with (
+                Pool(
+                    PoolRequest(
+                        world_size=gpus, device_kind="cuda", model_type="llama", emulate=emulate
+                    )
+                ) as pool,
+                tempfile.TemporaryDirectory() as logs,
+            ):
+                pool.build_ops(("fused_adam", "cpu_adam"), on_note=lambda _: None)
+                device = known_device(pool.device_model, memory_bytes=pool.device_bytes)
+                links = Links.of_device(device)
+                if probe is not None:
+                    links = Links.from_probe(read_probe(probe), device=device)
+
+                def evaluator(
+                    workload: Workload,
+                    pool: Pool = pool,
+                    logs: str = logs,
+                    links: Links | None = links if kind == "emulated" else None,
+                    gpus_per_node: int | None = gpus if emulate else None,
+                ) -> Evaluator:
+                    return make_evaluator(
+                        pool,
+                        workload=workload,
+                        ceiling_bytes=pool.device_bytes,
+                        gpus_per_node=gpus_per_node,
+                        seed=1,
+                        study_folder=Path(logs),
+                        links=links,
+                        node_host_bytes=2**40,
+                    )
+
+                def one(number: int, evaluator: Any = evaluator, kind: str = kind) -> str:
+                    pair = PAIRS[number]
+                    workload = workload_of(pair, gpus)
+                    outcome = evaluator(workload).evaluate(
+                        request(number, pair, workload), lambda *_: None
+                    )
+                    return json.dumps(row(number, kind, outcome, workload))
+
+                with ThreadPoolExecutor(pool.num_groups) as executor:
+                    for line in executor.map(one, range(len(PAIRS))):
+                        file.write(line + "\n")
+                        file.flush()
+                        print(line[:200], file=sys.stderr)
+
+
+def row(number: int, kind: str, outcome: Outcome, workload: Workload) -> dict[str, Any]:
+    """Return what is kept of an outcome."""
+    kept: dict[str, Any] = {
+        "pair": number,
+        "kind": kind,
+        "gpus": workload.world_size,
+        "status": outcome.status.value,
+        "reason": outcome.failure.reason if outcome.failure else None,
+        "duration_s": round(outcome.duration_s, 2),
+    }
+    if outcome.measurement is not None:
+        fattest = max(
+            outcome.measurement.ranks,
+            key=lambda rank: max(m.allocated_bytes or 0 for m in rank.memory),
+        )
+        kept |= {
+            "step_s": [round(s, 4) for s in outcome.measurement.all_step_s],
+            "tokens_per_s": outcome.measurement.tokens_per_s.mean,
+            "allocated_bytes": max(m.allocated_bytes or 0 for m in fattest.memory),
+            "reserved_bytes": max(m.reserved_bytes or 0 for m in fattest.memory),
+            "host_bytes": fattest.host_bytes,
+        }
+    return kept
+
+
+def errors(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return, per pair, how far the emulated numbers are from the measured ones, relative."""
+    by_pair: dict[int, dict[str, Mapping[str, Any]]] = {}
+    for found in rows:
+        if found["status"] == Status.COMPLETE.value:
+            by_pair.setdefault(found["pair"], {})[found["kind"]] = found
+    return [
+        {
+            "pair": number,
+            **{
+                name: kinds[kind][key] / kinds["measured"][key] - 1
+                for name, kind, key in (
+                    ("allocated", "emulated", "allocated_bytes"),
+                    ("reserved", "emulated", "reserved_bytes"),
+                    ("tokens_per_s", "emulated", "tokens_per_s"),
+                    ("untimed_tokens_per_s", "untimed", "tokens_per_s"),
+                )
+            },
+            "measured_s": kinds["measured"]["step_s"],
+            "emulated_s": kinds["emulated"]["step_s"],
+        }
+        for number, kinds in sorted(by_pair.items())
+        if {"measured", "emulated", "untimed"} <= kinds.keys()
+    ]
+
+
+def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print the errors as a Markdown table, and their summary."""
+    print("| model | ZeRO | config | measured step | allocated | reserved | tokens/s | untimed |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    found = errors(rows)
+    for error in found:
+        pair = PAIRS[error["pair"]]
+        steady = error["measured_s"][len(error["measured_s"]) // 2 :]
+        told = f"{pair.micro_batch} x {pair.accumulation}" + (
+            ", checkpointing" if pair.checkpointing else ""
+        )
+        told += "".join(f", {key} {value}" for key, value in pair.zero.items())
+        print(
+            f"| {pair.model} | {pair.stage} | {told} | {fmean(steady):.3f} s | "
+            f"{error['allocated']:+.2%} | {error['reserved']:+.1%} | {error['tokens_per_s']:+.1%} "
+            f"| {error['untimed_tokens_per_s']:+.1%} |"
+        )
+    for name in ("allocated", "reserved", "tokens_per_s", "untimed_tokens_per_s"):
+        sizes = [abs(error[name]) for error in found]
+        print(f"{name}: {len(sizes)} pairs, median {median(sizes):.2%}, worst {max(sizes):.2%}")
+
+
+def main() -> None:
+    """Run the pairs, or print the table of a run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    runs = commands.add_parser("run")
+    runs.add_argument("--gpus", type=int, required=True)
+    runs.add_argument("--output", type=Path, required=True)
+    runs.add_argument("--probe", type=Path)
+    tables = commands.add_parser("table")
+    tables.add_argument("rows", type=Path)
+    given = parser.parse_args()
+    if given.command == "run":
+        run(given.gpus, given.output, given.probe)
+    else:
+        lines = given.rows.read_text(encoding="utf-8").splitlines()
+        print_table([json.loads(line) for line in lines])
+
+
+if __name__ == "__main__":
+    main()
