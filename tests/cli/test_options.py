@@ -21,6 +21,7 @@ COMMANDS = {
     """,
     "export": "study --folder --json --storage",
     "dashboard": "study --host --port --storage",
+    "doctor": "--device --fix --json",
 }
 
 
