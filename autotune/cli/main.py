@@ -7,6 +7,7 @@ import typer
 
 from autotune import __version__
 from autotune.cli.dashboard import dashboard
+from autotune.cli.doctor import doctor
 from autotune.cli.export import export
 from autotune.cli.plan import plan
 from autotune.cli.probe import probe
@@ -31,6 +32,7 @@ app.command()(probe)
 app.command()(replay)
 app.command()(export)
 app.command()(dashboard)
+app.command()(doctor)
 
 
 @app.callback(invoke_without_command=True)

@@ -34,6 +34,8 @@ def ray_cluster(address: str | None, *, num_cpus: int) -> Iterator[None]:
         return
     with _watched() as watcher:
         ray.init(
+            # Else Ray would join a cluster that somebody has left running here.
+            address="local",
             num_cpus=num_cpus,
             include_dashboard=False,
             log_to_driver=False,

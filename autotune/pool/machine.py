@@ -121,6 +121,32 @@ def cuda_processes(visible_device: str) -> tuple[tuple[int, int], ...]:
         return tuple((int(p.pid), int(p.usedGpuMemory or 0)) for p in found)
 
 
+def cuda_driver() -> tuple[str, tuple[int, int]] | None:
+    """Return the driver's version and the newest CUDA that it runs; None without a driver."""
+    with nvml() as pynvml:
+        if pynvml is None:
+            return None
+        cuda = int(pynvml.nvmlSystemGetCudaDriverVersion())
+        return str(pynvml.nvmlSystemGetDriverVersion()), (cuda // 1000, cuda % 1000 // 10)
+
+
+def process_name(pid: int) -> str:
+    """Return what a process is called; `?` for one that is not to be seen from here."""
+    try:
+        return psutil.Process(pid).name()
+    except psutil.Error:
+        return "?"
+
+
+def ray_processes() -> tuple[int, ...]:
+    """Return the process numbers of Ray's node managers on this machine, whoever started them."""
+    found = []
+    for process in psutil.process_iter(["name", "status"]):
+        if process.info["name"] == "raylet" and process.info["status"] != psutil.STATUS_ZOMBIE:
+            found.append(process.pid)
+    return tuple(found)
+
+
 def nvml_handle(pynvml: Any, visible_device: str) -> Any:
     """Return NVML's handle of one entry of CUDA_VISIBLE_DEVICES."""
     if visible_device.isdigit():

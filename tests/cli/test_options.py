@@ -24,6 +24,7 @@ COMMANDS = {
     "replay": "landscape --json --sampler --save --seeds --trials",
     "export": "study --folder --json --storage",
     "dashboard": "study --host --port --storage",
+    "doctor": "--device --fix --json",
 }
 
 

@@ -1,0 +1,84 @@
+"""What torch and DeepSpeed tell of themselves, asked in a process of its own."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from autotune.errors import HardwareError
+
+_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """One of DeepSpeed's compiled ops."""
+
+    name: str
+    built: bool
+    """Whether its library is there; with `why` it cannot be loaded."""
+    needs_nvcc: bool
+    why: str | None
+    """Why it cannot be loaded or built."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """torch and DeepSpeed on this machine."""
+
+    torch: str
+    torch_cuda: str | None
+    """None for a torch without CUDA."""
+    nccl: str | None
+    archs: tuple[str, ...]
+    """What torch's kernels were compiled for, such as `sm_90`."""
+    capabilities: tuple[tuple[int, int], ...]
+    """Of the devices that torch sees."""
+    cuda_error: str | None
+    """Why CUDA does not start."""
+    cuda_home: str | None
+    """Where the CUDA toolkit is, as torch's builder finds it."""
+    extensions: str
+    """The folder of what is compiled at first use."""
+    stale_locks: tuple[str, ...]
+    """Found; or removed, if that was asked for."""
+    ops: tuple[Op, ...]
+
+    @classmethod
+    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
+        """Read what `autotune.trial.ask_installation` prints."""
+        return cls(
+            **{
+                **mapping,
+                "archs": tuple(mapping["archs"]),
+                "capabilities": tuple((major, minor) for major, minor in mapping["capabilities"]),
+                "stale_locks": tuple(mapping["stale_locks"]),
+                "ops": tuple(Op(**op) for op in mapping["ops"]),
+            }
+        )
+
+
+def ask_installation(device_kind: str, *, remove_locks: bool) -> Installation:
+    """Ask torch and DeepSpeed.
+
+    Args:
+        device_kind: cuda or cpu.
+        remove_locks: remove stale locks of the extension builds.
+
+    Raises:
+        HardwareError: they cannot be imported, or did not answer.
+    """
+    command = [sys.executable, "-m", "autotune.trial.ask_installation", device_kind]
+    command += ["--remove-stale-locks"] if remove_locks else []
+    try:
+        answer = subprocess.run(
+            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise HardwareError(f"torch and DeepSpeed did not answer in {_TIMEOUT_S:.0f} s") from error
+    if answer.returncode != 0:
+        last = answer.stderr.strip().splitlines()[-1:] or [f"code {answer.returncode}"]
+        raise HardwareError(f"torch or DeepSpeed cannot be imported: {last[0]}")
+    return Installation.from_json(json.loads(answer.stdout))

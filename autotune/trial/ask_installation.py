@@ -1,0 +1,87 @@
+"""Asks torch and DeepSpeed what they were built with, what they can build, and what is in the way.
+
+``python -m autotune.trial.ask_installation DEVICE_KIND [--remove-stale-locks]`` prints one JSON
+object. A process of its own: importing DeepSpeed takes seconds, and may fail.
+"""
+
+import json
+import os
+import sys
+from typing import Any
+
+from autotune.trial.build_locks import remove_stale_locks, stale_locks
+from autotune.trial.build_ops import BUILDERS, deepspeeds_builder, is_built, last_lines
+
+
+def about_torch() -> dict[str, Any]:
+    """Return torch's version, the CUDA and NCCL that it was built with, and what it sees."""
+    import torch
+    from torch.utils.cpp_extension import CUDA_HOME
+
+    told: dict[str, Any] = {
+        "torch": torch.__version__,
+        "torch_cuda": torch.version.cuda,
+        "nccl": None,
+        "archs": [],
+        "capabilities": [],
+        "cuda_error": None,
+        "cuda_home": CUDA_HOME,
+    }
+    if torch.version.cuda is None:
+        return told
+    told["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+    told["archs"] = torch.cuda.get_arch_list()
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+        told["capabilities"] = [
+            torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count())
+        ]
+    except (RuntimeError, AssertionError) as error:
+        told["cuda_error"] = last_lines(str(error))
+    return told
+
+
+def about_op(op: str) -> dict[str, Any]:
+    """Return whether an op is there, whether it could be built, and why not."""
+    told: dict[str, Any] = {"name": op, "built": False, "needs_nvcc": False, "why": None}
+    try:
+        builder = deepspeeds_builder(op)
+        told["needs_nvcc"] = any(str(source).endswith(".cu") for source in builder.sources())
+        told["built"] = is_built(op)
+        if told["built"]:
+            _load_as_built(op)
+        elif not builder.is_compatible(verbose=True):
+            told["why"] = builder.error_log or "DeepSpeed calls it incompatible with this machine"
+    except Exception as error:  # noqa: BLE001  whatever it is, it is why
+        told["why"] = f"{type(error).__name__}: {last_lines(str(error))}"
+    return told
+
+
+def _load_as_built(op: str) -> None:
+    """Load an op's library, without DeepSpeed's look at whether to build it anew."""
+    from deepspeed.git_version_info import installed_ops
+    from torch.utils.cpp_extension import _get_build_directory, _import_module_from_library
+
+    if not installed_ops.get(op):
+        folder = _get_build_directory(op, verbose=False)
+        _import_module_from_library(op, folder, True)  # type: ignore[no-untyped-call]  # noqa: FBT003
+
+
+def main(device_kind: str, *, remove_locks: bool) -> None:
+    """Print what is found."""
+    os.environ["DS_ACCELERATOR"] = device_kind
+    answers = os.dup(1)
+    os.dup2(2, 1)  # DeepSpeed and compilers print
+    told = about_torch()
+    locks = remove_stale_locks() if remove_locks else stale_locks()
+    from torch.utils.cpp_extension import get_default_build_root
+
+    told["extensions"] = os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root()
+    told["stale_locks"] = [str(lock) for lock in locks]
+    told["ops"] = [about_op(op) for op in BUILDERS] if device_kind == "cuda" else []
+    with os.fdopen(answers, "w", encoding="utf-8") as output:
+        output.write(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], remove_locks="--remove-stale-locks" in sys.argv[2:])

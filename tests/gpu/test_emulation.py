@@ -1,0 +1,151 @@
+"""Real ranks that share one card, over gloo, against one that plays rank 0 of as many.
+
+One CUDA device with 80 GB or more, nobody else on it; two minutes at most.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from autotune.outcome import Phase, RankMeasurement, rank_from_json
+from autotune.pool.slot import _parent_environment
+from autotune.trial.spec import Emulation, StepRule, TrialSpec
+
+pytestmark = pytest.mark.gpu
+
+MakeSpec = Callable[..., TrialSpec]
+STAGES, WORLDS = (1, 2, 3), (2, 4)
+TOLERANCE = 0.01
+# Wide layers as in a 1B model, few of them: four ranks have to fit on one card.
+MODEL: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 2_048,
+    "intermediate_size": 5_504,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "vocab_size": 32_000,
+    "max_position_embeddings": 4_096,
+    "tie_word_embeddings": False,
+}
+
+
+class SharedCard:
+    """The process whose forks are the ranks."""
+
+    def __init__(self, device_kind: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.gpu.shared_card", device_kind, "llama"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | _parent_environment(device_kind),
+        )
+
+    def run(self, *specs: TrialSpec) -> list[list[RankMeasurement]]:
+        """Run trials side by side; return each one's ranks."""
+        jobs = [
+            {
+                "spec": spec.to_json(),
+                "num_processes": 1 if spec.emulation else world_size_of(spec),
+            }
+            for spec in specs
+        ]
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(jobs) + "\n")
+        self._process.stdin.flush()
+        results = json.loads(self._process.stdout.readline())
+        failed = [said for group in results for said in group if isinstance(said, str)]
+        assert not failed, failed
+        return [[rank_from_json(said) for said in group] for group in results]
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(10)
+        self._process.stdout.close()
+
+
+def world_size_of(spec: TrialSpec) -> int:
+    config = spec.ds_config
+    micro_steps = config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"]
+    return int(config["train_batch_size"]) // int(micro_steps)
+
+
+def real_trial(make_spec: MakeSpec, *, stage: int, world: int, **fields: Any) -> TrialSpec:
+    values = {
+        "zero_optimization.stage": stage,
+        "zero_optimization.reduce_bucket_size": 50_000_000,
+        "train_micro_batch_size_per_gpu": 2,
+    }
+    defaults: dict[str, Any] = {
+        "label": f"stage-{stage}-real-{world}",
+        "hf_config": MODEL,
+        "seq_len": 2_048,
+        "device_kind": "cuda",
+        "ceiling_bytes": 1 << 40,
+        "num_threads": 2,
+        "steps": StepRule(min_steps=2, max_steps=2),
+        "silence_s": dict.fromkeys(Phase, 120.0),
+    }
+    return make_spec(values, gpus=world, global_batch_size=2 * world, **defaults | fields)
+
+
+def emulated(spec: TrialSpec) -> TrialSpec:
+    world = world_size_of(spec)
+    return replace(
+        spec,
+        label=spec.label.replace("real", "emulated"),
+        emulation=Emulation(world_size=world, local_world_size=world, host_bytes=1 << 40),
+    )
+
+
+def peaks(rank: RankMeasurement) -> Mapping[Phase, int]:
+    """Return the most that live tensors took, by phase."""
+    return {m.phase: m.allocated_bytes or 0 for m in rank.memory}
+
+
+@pytest.fixture(scope="module")
+def card() -> Iterator[SharedCard]:
+    card = SharedCard("cuda")
+    yield card
+    card.close()
+
+
+@pytest.fixture(scope="module")
+def pairs(
+    card: SharedCard, make_spec: MakeSpec
+) -> Callable[[int], Mapping[int, tuple[RankMeasurement, RankMeasurement]]]:
+    """Return a function that gives rank 0 of both kinds by world; all worlds run side by side."""
+
+    @cache
+    def of_stage(stage: int) -> Mapping[int, tuple[RankMeasurement, RankMeasurement]]:
+        real = [real_trial(make_spec, stage=stage, world=world) for world in WORLDS]
+        measured = card.run(*real, *map(emulated, real))
+        return {
+            world: (measured[i][0], measured[i + len(WORLDS)][0]) for i, world in enumerate(WORLDS)
+        }
+
+    return of_stage
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("stage", STAGES)
+def test_an_emulated_rank_allocates_what_a_real_one_does(
+    pairs: Callable[[int], Mapping[int, tuple[RankMeasurement, RankMeasurement]]],
+    stage: int,
+    world: int,
+) -> None:
+    real, alone = map(peaks, pairs(stage)[world])
+    sys.stdout.write(f"stage {stage}, world {world}: real {real}, emulated {alone}\n")
+    assert max(real.values()) > 1 << 30
+    assert max(alone.values()) == pytest.approx(max(real.values()), rel=TOLERANCE)
