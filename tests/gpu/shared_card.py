@@ -69,10 +69,11 @@ def _become_rank(
         ending.die_with_parent(parent, signal.SIGKILL)
         from autotune.trial.device.cuda import CudaDevice
         from autotune.trial.rank import run_rank
+        from autotune.trial.spec import TrialSpec
 
         CudaDevice.backend = "gloo"
         CudaDevice.enforce_ceiling = lambda self: None  # type: ignore[method-assign]
-        code = run_rank(spec, place, events_fd)
+        code = run_rank(spec, place, events_fd, program=TrialSpec.program)
     finally:
         os._exit(code)
 

@@ -95,6 +95,8 @@ def evaluate(pool: Pool, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
             gpus_per_node=8,
             seed=1,
             study_folder=folder,
+            # The rows say nothing of the host that their ranks would share.
+            node_host_bytes=1 << 42,
         )
         return evaluator.evaluate(request_of(line, workload), lambda *_: None)
 
