@@ -98,7 +98,8 @@ class RankMeasurement:
     """Seconds of the boundary micro step: forward, backward with the reduction, `step`."""
     memory: tuple[PhaseMemory, ...]
     losses: tuple[float, ...]
-    """Mean loss of this rank's sequences, one per optimizer step, the first included."""
+    """Mean loss of this rank's sequences, one per optimizer step, the first included; none of an
+    emulated rank."""
     host_bytes: int = 0
     """Peak resident host memory of the rank."""
     alloc_retries: int = 0

@@ -259,11 +259,15 @@ def _changed(here: Setting, **changes: Any) -> Setting:
             ["--gpus is 1, the study's is 2", "--global-batch-size is 8, the study's is 16"],
         ),
         (
+            {"name": "emulated"},
+            ["--evaluator is emulated, the study's is measured", "--gpus-per-node is 2, the"],
+        ),
+        (
             {"base": {"steps_per_print": 7}},
             ["--base differs in steps_per_print;"],
         ),
     ],
-    ids=["ceiling", "space", "workload", "ranks", "base"],
+    ids=["ceiling", "space", "workload", "ranks", "evaluator", "base"],
 )
 def test_a_resume_of_another_job_names_what_differs(
     tmp_path: Path, changes: dict[str, Any], messages: Sequence[str]

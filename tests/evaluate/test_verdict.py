@@ -8,7 +8,7 @@ from autotune.evaluate.verdict import first_failure, outcome_of
 from autotune.outcome import Outcome, Phase, PhaseMemory, RankMeasurement, Status
 from autotune.trial.failure_kind import FailureKind
 from autotune.trial.report import RankFailure, RankReport
-from autotune.trial.spec import TrialSpec
+from autotune.trial.spec import Emulation, TrialSpec
 
 CEILING = 1_000
 
@@ -25,7 +25,12 @@ def _failed(rank: int, kind: FailureKind, at: float, **fields: Any) -> RankRepor
 
 
 def _measured(
-    rank: int, *, used_bytes: int = 900, alloc_retries: int = 0, stop: str = "tight"
+    rank: int,
+    *,
+    used_bytes: int = 900,
+    alloc_retries: int = 0,
+    stop: str = "tight",
+    host_bytes: int = 0,
 ) -> RankReport:
     memory = tuple(
         PhaseMemory(phase=phase, used_bytes=used_bytes if phase is Phase.FIRST_STEP else 10)
@@ -43,17 +48,18 @@ def _measured(
             memory=memory,
             losses=(7.0,) * 5,
             alloc_retries=alloc_retries,
+            host_bytes=host_bytes,
         ),
     )
 
 
 @pytest.fixture
 def judge(make_spec: Callable[..., TrialSpec]) -> Callable[..., Outcome]:
-    def judge(reports: Sequence[RankReport]) -> Outcome:
+    def judge(reports: Sequence[RankReport], emulation: Emulation | None = None) -> Outcome:
         return outcome_of(
             reports,
-            make_spec(ceiling_bytes=CEILING),
-            evaluator="measured",
+            make_spec(ceiling_bytes=CEILING, emulation=emulation),
+            evaluator="emulated" if emulation else "measured",
             tokens_per_step=1_000,
             duration_s=1.5,
             neighbours=(4,),
@@ -230,3 +236,48 @@ def test_a_report_survives_json() -> None:
     assert report.failure is not None
     assert report.failure.phase is Phase.FIRST_STEP
     assert report.failure.suspended
+
+
+def _emulation(*, charged_bytes: int = 0, host_bytes: int = 500) -> Emulation:
+    return Emulation(
+        world_size=16, local_world_size=8, host_bytes=host_bytes, charged_bytes=charged_bytes
+    )
+
+
+@pytest.mark.parametrize(
+    ("charged_bytes", "status"), [(100, Status.COMPLETE), (101, Status.OVER_CEILING)]
+)
+def test_what_real_ranks_hold_beside_is_charged_against_the_ceiling_and_in_no_peak(
+    judge: Judge, charged_bytes: int, status: Status
+) -> None:
+    outcome = judge([_measured(0, used_bytes=900)], _emulation(charged_bytes=charged_bytes))
+    assert outcome.status is status
+    assert outcome.charged_bytes == charged_bytes
+    assert outcome.measured.peak_bytes == 900
+    if outcome.failure is not None:
+        assert outcome.failure.needed_bytes == 900
+        assert "of which 101 are kept for communication" in outcome.failure.reason
+
+
+def test_needing_retries_under_what_is_left_of_the_ceiling_is_over_the_ceiling(
+    judge: Judge,
+) -> None:
+    outcome = judge([_measured(0, alloc_retries=1)], _emulation(charged_bytes=50))
+    assert outcome.failure is not None
+    assert outcome.failure.needed_bytes is not None
+    assert outcome.failure.needed_bytes + outcome.charged_bytes == CEILING + 1
+
+
+@pytest.mark.parametrize(("host_bytes", "status"), [(500, Status.COMPLETE), (501, Status.OOM_HOST)])
+def test_an_emulated_rank_has_its_share_of_the_host_only(
+    judge: Judge, host_bytes: int, status: Status
+) -> None:
+    outcome = judge([_measured(0, host_bytes=host_bytes)], _emulation(host_bytes=500))
+    assert outcome.status is status
+    if outcome.failure is not None:
+        assert "with 8 ranks on a node like this one" in outcome.failure.reason
+        assert outcome.failure.rank == 0
+
+
+def test_a_real_rank_may_use_whatever_host_memory_there_is(judge: Judge) -> None:
+    assert judge([_measured(0, host_bytes=1 << 50)]).status is Status.COMPLETE

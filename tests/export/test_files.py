@@ -1,6 +1,7 @@
 """The study folder's files, written from a study of the fake evaluator."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,9 @@ def test_the_record_says_how_its_numbers_came_about(record: dict[str, Any]) -> N
     assert record["study"]["name"] == "s"
     assert record["model_settings"].keys() == {"activation_checkpointing", "attn_implementation"}
     assert record["losses"]["tolerance"] == 2e-3
+    assert record["losses"]["compared"]
+    assert record["not_shown"] == []
+    assert record["memory"]["charged_bytes"] == 0
 
 
 def test_the_exported_config_is_the_one_that_was_confirmed(
@@ -137,3 +141,33 @@ def test_a_study_without_a_confirmation_exports_its_trials_only(tmp_path: Path) 
     assert [path.name for path in here.folder.iterdir()] == ["trials.csv"]
     with pytest.raises(ExportError, match="study s: no trial was confirmed"):
         exported_ds_config(view)
+
+
+def test_the_record_of_emulated_runs_says_what_they_do_not_show(tmp_path: Path) -> None:
+    here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS), name="emulated")
+    formula = here.evaluator._outcome
+    here.evaluator.override = lambda request: replace(formula(request), charged_bytes=123)
+    opened = here.open()
+    run_study(
+        opened,
+        here.evaluator,
+        here.folder,
+        request=TuneRequest(model="tiny", gpus=2, trials=12, confirm_rounds=2),
+        progress=Silent(),
+    )
+    record = json.loads((here.folder / "record.json").read_text(encoding="utf-8"))
+    assert record["evaluator"] == "emulated"
+    assert record["not_shown"][0] == "communication time"
+    assert len(record["not_shown"]) == 3
+    assert record["losses"] == {
+        "relative_difference": None,
+        "tolerance": 2e-3,
+        "compared": False,
+    }
+    assert record["memory"]["charged_bytes"] == 123
+    # What a reader of the dashboard sees.
+    attributes = opened.stored.attributes
+    assert attributes["evaluator"] == "emulated"
+    assert "communication time; the other ranks' share" in attributes["not_shown"]
+    rows = (here.folder / "trials.csv").read_text(encoding="utf-8").splitlines()[1:]
+    assert all(",emulated," in row for row in rows)

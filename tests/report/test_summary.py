@@ -46,6 +46,31 @@ def test_a_winner_stands_beside_its_baseline(
     assert "activation_checkpointing: " in printed
 
 
+def test_emulated_numbers_are_called_so_with_what_they_leave_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS), name="emulated")
+    evaluate = here.evaluator._outcome
+    here.evaluator.override = lambda request: replace(evaluate(request), charged_bytes=MIB)
+    printed = " ".join(_printed(_run(here, 26), capsys).split())
+    assert "emulated: one device plays rank 0 of 2, 2 ranks a node" in printed
+    assert "whole optimizer steps, emulated, 3 interleaved runs each" in printed
+    assert (
+        "emulated, so not in these numbers: communication time; the other ranks' share" in printed
+    )
+    assert "losses are not compared" in printed
+    assert "0.00 GiB of the ceiling were kept free for what real ranks hold" in printed
+    assert "measured" not in printed
+
+
+def test_measured_numbers_leave_nothing_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = _printed(_run(setting(tmp_path / "s", noise=0.001), 12), capsys)
+    assert "not in these numbers" not in printed
+    assert "kept free" not in printed
+
+
 def test_keep_yours_is_said_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = {"zero_optimization": {"stage": 0}, "train_micro_batch_size_per_gpu": 4}
     result = _run(setting(tmp_path / "s", base=base, space=_overlap_only()), 20)

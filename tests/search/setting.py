@@ -73,9 +73,10 @@ class Setting:
             base=self.base,
             device_kind="cpu",
             ceiling_bytes=self.ceiling_bytes,
-            evaluator="measured",
+            evaluator=self.evaluator.name,
             seed=self.seed,
             environment={"autotune": "as if"},
+            gpus_per_node=2 if self.evaluator.name == "emulated" else None,
         )
 
     def open(self, *, resume: bool = False) -> OpenedStudy:

@@ -1,6 +1,7 @@
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -234,3 +235,13 @@ def test_better_is_nearly_always_claimed_of_what_is_clearly_faster() -> None:
 
 def test_labels_of_two_finalists_differ_for_the_same_baseline() -> None:
     assert run_label(7, "baseline", 0) != run_label(9, "baseline", 0)
+
+
+@pytest.mark.parametrize("losses", [(9.0, 8.0), (math.nan, 7.0), ()])
+def test_losses_of_emulated_ranks_are_not_compared(losses: Sequence[float]) -> None:
+    winner = [replace(_run(1_200, losses), evaluator="emulated")] * 3
+    baseline = [replace(_run(1_000, ()), evaluator="emulated")] * 3
+    confirmation = _confirmation(winner, baseline)
+    assert confirmation.loss_difference is None
+    assert confirmation.failure is None
+    assert confirmation.exported == 7

@@ -253,6 +253,30 @@ def test_what_lies_outside_the_allocator_is_taken_from_the_trials() -> None:
     assert screen.report().num_taken_back == 1
 
 
+def test_what_an_emulated_rank_lacks_outside_the_allocator_is_added_to_what_it_holds() -> None:
+    here = _simulation()
+    seen = here.point(stage=3, mb=1, ckpt=True)
+    complete = here.outcome(seen)
+    held = [
+        tuple(replace(m, used_bytes=m.used_bytes - NCCL_BYTES) for m in rank.memory)
+        for rank in complete.measured.ranks
+    ]
+    ranks = tuple(
+        replace(rank, memory=memory)
+        for rank, memory in zip(complete.measured.ranks, held, strict=True)
+    )
+    alone = replace(complete, measurement=replace(complete.measured, ranks=ranks))
+    candidate = here.point(stage=2, mb=8, ckpt=True)
+    bill = here.bill(candidate)
+    for charged_bytes, is_rejected in ((NCCL_BYTES, True), (0, False)):
+        screen = here.screen()
+        screen.ceiling_bytes = (
+            bill.outside_bytes + round(bill.peak_allocated_bytes * 0.97) - NCCL_BYTES // 2
+        )
+        screen.learn(seen, replace(alone, charged_bytes=charged_bytes))
+        assert (screen.judge(candidate) is not None) == is_rejected
+
+
 RAN_OUT = {"stage": 3, "mb": 4, "ckpt": False, "reduce_bucket_size": 100_000_000}
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import pytest
 
 from autotune.outcome import Phase
-from autotune.trial.spec import Place, StepRule, TrialSpec
+from autotune.trial.spec import Emulation, Place, StepRule, TrialSpec
 
 
 def _place(**fields: object) -> Place:
@@ -29,6 +29,16 @@ def test_a_spec_survives_json(make_spec: Callable[..., TrialSpec]) -> None:
         same_weights=True,
     )
     assert TrialSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+
+
+def test_an_emulated_spec_survives_json_and_keeps_free_what_it_is_charged(
+    make_spec: Callable[..., TrialSpec],
+) -> None:
+    emulation = Emulation(world_size=64, local_world_size=8, host_bytes=5, charged_bytes=100)
+    spec = make_spec(emulation=emulation, ceiling_bytes=1_000)
+    assert TrialSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+    assert spec.enforced_bytes == 900
+    assert make_spec(ceiling_bytes=1_000).enforced_bytes == 1_000
 
 
 def test_a_place_survives_json() -> None:

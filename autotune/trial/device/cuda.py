@@ -14,7 +14,9 @@ from autotune.trial.device.cuda_errors import asked_in_text, read_shortage
 from autotune.trial.shortage import Refusal, Shortage
 
 _COMING_BYTES = 256 << 20
-"""Most that a rank's memory outside the allocator grows in one phase."""
+"""Most that a rank's memory outside the allocator grows in one phase, the steady steps aside."""
+_COMING_LATE_BYTES = 32 << 20
+"""Most that it grows in the steady steps: a kernel that the first step did not need."""
 
 
 class CudaDevice:
@@ -36,7 +38,8 @@ class CudaDevice:
         self._watch_refusals()
 
     def enforce_ceiling(self) -> None:
-        coming_bytes = 0 if Phase.FIRST_STEP in self._phases_done else _COMING_BYTES
+        steady = Phase.FIRST_STEP in self._phases_done
+        coming_bytes = _COMING_LATE_BYTES if steady else _COMING_BYTES
         total = torch.cuda.mem_get_info(self._device)[1]
         allowed = self._ceiling_bytes - self._outside_bytes() - coming_bytes
         self._allowed_bytes = min(max(allowed, 0), total)

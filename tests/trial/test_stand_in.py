@@ -1,0 +1,85 @@
+"""What an emulated rank keeps from DeepSpeed; in pure Python, on optimizers of the same build."""
+
+from types import SimpleNamespace
+
+from autotune.trial import stand_in
+from autotune.trial.spec import Emulation, Place
+
+checked: list[float] = []
+
+
+def is_invalid_grad_norm(norm: float) -> bool:
+    """Stand where DeepSpeed's optimizers find theirs: in their own module."""
+    checked.append(norm)
+    return True
+
+
+class _Zero:
+    def __init__(self) -> None:
+        self.loss_scaler = SimpleNamespace(cur_scale=2.0**16)
+        self.num_checks = 0
+
+    def has_overflow(self, partition_gradients: bool = True) -> bool:
+        self.num_checks += 1
+        return partition_gradients
+
+
+class _Fused:
+    def __init__(self) -> None:
+        self.loss_scale_config = SimpleNamespace(cur_scale=0.5)
+        self.overflow_checker = _Checker()
+
+
+class _Checker:
+    def has_overflow(self, params: object) -> bool:
+        return True
+
+    def check_using_norm(self, norms: object) -> bool:
+        return True
+
+
+def test_no_step_is_skipped_though_every_check_runs() -> None:
+    global is_invalid_grad_norm
+    real = is_invalid_grad_norm
+    zero = _Zero()
+    try:
+        stand_in.take_every_step(zero)
+        assert not is_invalid_grad_norm(float("nan"))
+    finally:
+        is_invalid_grad_norm = real
+    assert len(checked) == 1
+    assert not zero.has_overflow(partition_gradients=True)
+    assert zero.num_checks == 1
+    assert zero.loss_scaler.cur_scale == 1.0
+
+
+def test_optimizers_that_leave_the_check_to_another_are_covered() -> None:
+    global is_invalid_grad_norm
+    real = is_invalid_grad_norm
+    fused = _Fused()
+    try:
+        stand_in.take_every_step(fused)
+    finally:
+        is_invalid_grad_norm = real
+    assert not fused.overflow_checker.has_overflow([])
+    assert not fused.overflow_checker.check_using_norm([])
+    assert fused.loss_scale_config.cur_scale == 0.5
+
+
+def test_rank_0_stands_on_the_device_it_was_given() -> None:
+    place = Place(
+        rank=0,
+        world_size=1,
+        local_rank=0,
+        local_world_size=1,
+        master_addr="127.0.0.1",
+        master_port=0,
+        visible_devices="5",
+        log_path="rank-0.log",
+    )
+    emulation = Emulation(world_size=1024, local_world_size=8, host_bytes=0)
+    environment = stand_in.place_of_rank_0(emulation, place).environment()
+    assert environment["WORLD_SIZE"] == "1024"
+    assert environment["LOCAL_WORLD_SIZE"] == "8"
+    assert environment["RANK"] == environment["LOCAL_RANK"] == "0"
+    assert environment["CUDA_VISIBLE_DEVICES"] == "5"
