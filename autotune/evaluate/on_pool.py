@@ -17,7 +17,7 @@ from autotune.workload import Workload
 
 CLEARLY_SLOWER = 1.25
 """A trial whose fastest step takes this many times the best trial's mean step is stopped."""
-_SHORT_STEPS = StepRule(min_steps=4, max_steps=10, max_s=20.0)
+_SHORT_STEPS = StepRule(min_steps=4, max_steps=10, max_s=8.0)
 _WHOLE_STEPS = StepRule(min_steps=6, max_steps=12, max_s=60.0)
 
 
@@ -78,7 +78,8 @@ def run_on_pool(
         DispatchError: a slot is gone.
     """
     spec = terms.spec(request)
-    run = pool.run(spec, number=request.number, alone=_must_run_alone(request), on_mark=on_mark)
+    alone = request.whole_steps or (spec.emulation is None and _offloads(request))
+    run = pool.run(spec, number=request.number, alone=alone, on_mark=on_mark)
     for report in run.reports:
         path = study_folder / log_name(spec.label, report.rank)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -101,11 +102,14 @@ def _step_rule(request: TrialRequest, workload: Workload) -> StepRule:
     return replace(rule, slow_step_s=best_step_s * CLEARLY_SLOWER)
 
 
-def _must_run_alone(request: TrialRequest) -> bool:
-    """Offload shares the host's cores and memory with every neighbour; so do confirmations."""
+def _offloads(request: TrialRequest) -> bool:
+    """Whether a trial shares the host's cores and memory with every neighbour.
+
+    Real ranks of such a trial run without neighbours. An emulated one has no more than its share of
+    the host, and would have neighbours on a real node.
+    """
     zero: Mapping[str, Any] = request.ds_config.get("zero_optimization", {})
-    offloads = any(
+    return any(
         (zero.get(section) or {}).get("device", "none") != "none"
         for section in ("offload_optimizer", "offload_param")
     )
-    return offloads or request.whole_steps

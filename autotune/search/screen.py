@@ -372,12 +372,15 @@ def _part(bill: Bill, part: str) -> Peak | None:
 
 
 def _allocated_bytes(ranks: Sequence[RankMeasurement]) -> int | None:
-    """Return the fattest rank's allocated peak after the build; None on CPU ranks."""
+    """Return the fattest rank's allocated peak in the steps, which is what a bill's peak is.
+
+    None on CPU ranks.
+    """
     peaks = [
         memory.allocated_bytes
         for rank in ranks
         for memory in rank.memory
-        if memory.allocated_bytes is not None and memory.phase is not Phase.BUILD
+        if memory.allocated_bytes is not None and memory.phase in (Phase.FIRST_STEP, Phase.STEADY)
     ]
     return max(peaks, default=None)
 

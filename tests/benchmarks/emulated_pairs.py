@@ -105,8 +105,8 @@ def workload_of(pair: Pair, gpus: int) -> Workload:
     )
 
 
-def run(gpus: int, output: Path, probe: Path | None) -> None:
-    """Run every pair all three ways."""
+def run(gpus: int, output: Path, probe: Path | None, *, numbers: Sequence[int]) -> None:
+    """Run pairs all three ways."""
     with output.open("w", encoding="utf-8") as file:
         for kind in ("measured", "emulated", "untimed"):
             emulate = kind != "measured"
@@ -151,7 +151,7 @@ def run(gpus: int, output: Path, probe: Path | None) -> None:
                     return json.dumps(row(number, kind, outcome, workload))
 
                 with ThreadPoolExecutor(pool.num_groups) as executor:
-                    for line in executor.map(one, range(len(PAIRS))):
+                    for line in executor.map(one, numbers):
                         file.write(line + "\n")
                         file.flush()
                         print(line[:200], file=sys.stderr)
@@ -238,11 +238,13 @@ def main() -> None:
     runs.add_argument("--gpus", type=int, required=True)
     runs.add_argument("--output", type=Path, required=True)
     runs.add_argument("--probe", type=Path)
+    runs.add_argument("--pairs", help="numbers, separated by commas [default: all]")
     tables = commands.add_parser("table")
     tables.add_argument("rows", type=Path)
     given = parser.parse_args()
     if given.command == "run":
-        run(given.gpus, given.output, given.probe)
+        told = given.pairs.split(",") if given.pairs else range(len(PAIRS))
+        run(given.gpus, given.output, given.probe, numbers=[int(n) for n in told])
     else:
         lines = given.rows.read_text(encoding="utf-8").splitlines()
         print_table([json.loads(line) for line in lines])
