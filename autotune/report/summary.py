@@ -60,6 +60,7 @@ def result_json(study: StudyView, folder: Path, record: Mapping[str, Any] | None
     return {
         "study": study.name,
         "folder": str(folder),
+        "evaluator": study.setup.evaluator,
         "num_trials": len(study.records),
         "by_status": dict(study.counts),
         "num_rejected": len(study.rejections),

@@ -25,7 +25,7 @@ from autotune.trial import ending, wire
 from autotune.trial.build_locks import remove_stale_locks
 from autotune.trial.preload import preload
 
-_TIMEOUT_S = 130.0
+_TIMEOUT_S = 250.0
 
 
 class _Rank:

@@ -149,3 +149,44 @@ def test_an_emulated_rank_allocates_what_a_real_one_does(
     sys.stdout.write(f"stage {stage}, world {world}: real {real}, emulated {alone}\n")
     assert max(real.values()) > 1 << 30
     assert max(alone.values()) == pytest.approx(max(real.values()), rel=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("world", "precision", "zero"),
+    [
+        pytest.param(1024, "bf16", {"stage": 3}, id="1024 ranks"),
+        pytest.param(64, "bf16", {"stage": 3, "zero_hpz_partition_size": 8}, id="hpZ"),
+        pytest.param(16, "bf16", {"stage": 3, "zero_quantized_gradients": True}, id="qgZ"),
+        pytest.param(16, "bf16", {"stage": 3, "zero_quantized_weights": True}, id="qwZ"),
+        pytest.param(8, "fp16", {"stage": 0}, id="fp16, stage 0"),
+        pytest.param(8, "fp16", {"stage": 2}, id="fp16, stage 2"),
+        pytest.param(8, "fp16", {"stage": 3}, id="fp16, stage 3"),
+        pytest.param(
+            8,
+            "bf16",
+            {
+                "stage": 3,
+                "offload_optimizer": {"device": "cpu"},
+                "offload_param": {"device": "cpu"},
+            },
+            id="all offloaded",
+        ),
+    ],
+)
+def test_what_has_no_real_ranks_to_compare_with_runs(
+    card: SharedCard, make_spec: MakeSpec, world: int, precision: str, zero: dict[str, Any]
+) -> None:
+    """Quantization compiles an op first, a minute or two if nobody has yet."""
+    spec = real_trial(make_spec, stage=3, world=world)
+    config = {key: value for key, value in spec.ds_config.items() if key != "bf16"}
+    config |= {precision: {"enabled": True}, "zero_optimization": zero}
+    alone = replace(
+        spec,
+        label="alone",
+        precision=precision,
+        ds_config=config,
+        emulation=Emulation(world_size=world, local_world_size=8, host_bytes=1 << 40),
+    )
+    ((rank,),) = card.run(alone)
+    assert len(rank.boundary_s) == alone.steps.max_steps
+    assert peaks(rank)[Phase.STEADY] > 1 << 30

@@ -105,6 +105,15 @@ def test_the_more_ranks_the_less_each_of_them_holds(pool: Pool, make_spec: MakeS
     assert peaks[1] < 0.8 * peaks[0]
 
 
+@pytest.mark.parametrize("stage", [0, 1, 3])
+def test_numbers_that_overflow_stop_nothing(pool: Pool, make_spec: MakeSpec, stage: int) -> None:
+    # The first step leaves weights that give no finite loss; real ranks would skip all the others.
+    spec_json = _emulated(make_spec, {STAGE: stage}).to_json()
+    spec_json["ds_config"]["optimizer"]["params"]["lr"] = 1e37
+    outcome = _run(pool, TrialSpec.from_json(spec_json))
+    assert outcome.status is Status.COMPLETE, outcome.failure
+
+
 @pytest.mark.parametrize("stage", [0, 3])
 def test_the_same_weights_need_no_other_rank(pool: Pool, make_spec: MakeSpec, stage: int) -> None:
     steps = StepRule(min_steps=1, max_steps=1)

@@ -158,3 +158,4 @@ def test_the_json_has_the_same_counts(tmp_path: Path) -> None:
     as_json = result_json(result.study, result.folder, result.record)
     assert as_json["num_trials"] == sum(as_json["by_status"].values()) == 9
     assert as_json["record"] == result.record
+    assert as_json["evaluator"] == "measured"

@@ -6,6 +6,7 @@ until the first step is over it keeps free what the kernels that are still to be
 """
 
 import resource
+from collections.abc import Mapping
 
 import torch
 
@@ -13,10 +14,15 @@ from autotune.outcome import Phase, PhaseMemory
 from autotune.trial.device.cuda_errors import asked_in_text, read_shortage
 from autotune.trial.shortage import Refusal, Shortage
 
-_COMING_BYTES = 256 << 20
-"""Most that a rank's memory outside the allocator grows in one phase, the steady steps aside."""
-_COMING_LATE_BYTES = 32 << 20
-"""Most that it grows in the steady steps: a kernel that the first step did not need."""
+COMING_BYTES: Mapping[Phase, int] = {
+    Phase.BUILD: 256 << 20,
+    Phase.INIT: 96 << 20,
+    Phase.FIRST_STEP: 160 << 20,
+    Phase.STEADY: 32 << 20,
+}
+"""Most that a rank's memory outside the allocator grows in a phase: kernels are loaded when they
+are first needed. In 72 trials of 1.3B and 7B models on an H200 it grew by 0 to 90 MiB in the
+initialisation, 148 to 152 in the first step, and never later."""
 
 
 class CudaDevice:
@@ -38,8 +44,8 @@ class CudaDevice:
         self._watch_refusals()
 
     def enforce_ceiling(self) -> None:
-        steady = Phase.FIRST_STEP in self._phases_done
-        coming_bytes = _COMING_LATE_BYTES if steady else _COMING_BYTES
+        phase = next((p for p in Phase if p not in self._phases_done), Phase.STEADY)
+        coming_bytes = COMING_BYTES[phase]
         total = torch.cuda.mem_get_info(self._device)[1]
         allowed = self._ceiling_bytes - self._outside_bytes() - coming_bytes
         self._allowed_bytes = min(max(allowed, 0), total)

@@ -301,7 +301,10 @@ def register(collective_s: CollectiveTime) -> None:
 def _repeat(output: torch.Tensor, shard: torch.Tensor) -> None:
     """Write a shard once for each rank; one copy, whatever the shapes."""
     size = shard.numel()
-    output.view(-1, size).copy_(shard.reshape(1, size).expand(output.numel() // size, size))
+    places = output.view(-1, size)
+    # Gathers in place are common: the shard, rank 0's, lies in the output already.
+    first = 1 if places.data_ptr() == shard.data_ptr() else 0
+    places[first:].copy_(shard.reshape(1, size).expand(len(places) - first, size))
 
 
 def _copy_flat(output: torch.Tensor, given: torch.Tensor) -> None:

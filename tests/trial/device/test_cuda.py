@@ -4,12 +4,11 @@ import pytest
 import torch
 
 from autotune.outcome import Phase
-from autotune.trial.device.cuda import CudaDevice
+from autotune.trial.device.cuda import COMING_BYTES, CudaDevice
 from autotune.trial.failure_kind import FailureKind
 from autotune.trial.shortage import Shortage
 from tests.trial.device.fake_cuda import GIB, FakeCard
 
-COMING, COMING_LATE = 256 << 20, 32 << 20
 CEILING = 40 * GIB
 
 
@@ -45,17 +44,18 @@ def test_the_ceiling_counts_what_is_outside_the_allocator(
     card: FakeCard, device: CudaDevice
 ) -> None:
     device.enforce_ceiling()
-    assert card.allowed == _near(CEILING - GIB - COMING)
-    device.take_peak(Phase.FIRST_STEP)
+    assert card.allowed == _near(CEILING - GIB - COMING_BYTES[Phase.BUILD])
+    for phase in (Phase.BUILD, Phase.INIT, Phase.FIRST_STEP):
+        device.take_peak(phase)
     card.outside = 2 * GIB  # NCCL, kernels
     device.enforce_ceiling()
-    assert card.allowed == _near(CEILING - 2 * GIB - COMING_LATE)
+    assert card.allowed == _near(CEILING - 2 * GIB - COMING_BYTES[Phase.STEADY])
 
 
 def test_under_the_ceiling_the_driver_never_sees_more_than_it(
     card: FakeCard, device: CudaDevice
 ) -> None:
-    for phase, grows_by in zip(Phase, (COMING, COMING, COMING, COMING_LATE), strict=True):
+    for phase, grows_by in COMING_BYTES.items():
         device.enforce_ceiling()
         assert card.allowed is not None
         # Whatever the last phase left over, this one takes.

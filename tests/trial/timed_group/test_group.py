@@ -89,6 +89,12 @@ def test_a_gather_of_another_shape_than_the_shard_is_filled_too() -> None:
     assert output.sum() == SIZE * 6
 
 
+def test_a_gather_in_place_repeats_what_lies_there() -> None:
+    group, buffer = Group(), torch.arange(8.0)
+    group.pg.all_gather_single(buffer, buffer[:2]).wait()
+    assert buffer.tolist() == [0.0, 1.0] * SIZE
+
+
 def test_a_collective_goes_on_until_somebody_waits() -> None:
     waiting, filled = HostWaiting(), []
     first = waiting.run(0.3, lambda: filled.append(1), is_async=True)
