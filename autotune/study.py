@@ -112,10 +112,14 @@ class StudyView:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Trials by status; `running` for those without an outcome."""
-        return Counter(
-            record.outcome.status.value if record.outcome else "running" for record in self.records
-        )
+        """Trials by status; `running` without an outcome, `interrupted` if they are asked again."""
+        return Counter(map(_count_as, self.records))
+
+
+def _count_as(record: TrialRecord) -> str:
+    if record.outcome is None:
+        return "running"
+    return "interrupted" if record.interrupted else record.outcome.status.value
 
 
 def tokens_per_s_of_runs(runs: tuple[Outcome, ...]) -> Interval:
