@@ -95,6 +95,11 @@ def known_fields() -> Mapping[str, Field]:
     return MappingProxyType(fields)
 
 
+def table_version() -> str:
+    """Return the version of DeepSpeed that the fields are those of."""
+    return _table_name().removeprefix(_PREFIX).removesuffix(".json")
+
+
 @cache
 def documented_key(key: str) -> str:
     """Return the name that DeepSpeed documents for a dotted key; an unknown key stays as it is.
