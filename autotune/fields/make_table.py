@@ -3,7 +3,8 @@
 Run as `python -m autotune.fields.make_table`; it replaces `fields_deepspeed_VERSION.json` beside
 this file. DeepSpeed has two kinds of fields: those of its pydantic models, whose types, defaults
 and bounds are read from the models, and those that plain functions pick out of the dict, which are
-found by handing those functions a dict that notes what it is asked for.
+found by handing those functions a dict that notes what it is asked for. Which kinds of values the
+parser refuses in a field is found by handing it some of each kind.
 """
 
 import enum
@@ -14,6 +15,8 @@ import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from autotune.fields.probe import refused_kinds
 
 Record: TypeAlias = dict[str, Any]
 
@@ -195,18 +198,31 @@ def make_table() -> dict[str, Any]:
     for name, record in _plain_fields():
         fields[name] = record
     for section, path in MODELS.items():
-        fields[section] = {"type": "section"}
+        fields[section] = {"type": "section", "validated": True}
         fields.update(_model_fields(_load(path), f"{section}."))
     for name, corrections in PLAIN.items():
         fields[name] = {"default": None} | fields.get(name, {}) | corrections
         if corrections is DTYPE:
             fields[name]["choices"] = _dtype_names()
+    for name, record in fields.items():
+        record["refuses"] = refused_kinds(name, record, _accepts)
     for name, message in _removed_keys():
         fields[name] = {"type": "any", "removed": message}
     return {
         "deepspeed": deepspeed.__version__.split("+")[0],
         "fields": {name: _plain(fields[name]) for name in sorted(fields)},
     }
+
+
+def _accepts(config: dict[str, Any]) -> bool:
+    """Whether DeepSpeed's parser takes a config, on one rank."""
+    from deepspeed.runtime.config import DeepSpeedConfig  # noqa: TID251
+
+    try:
+        DeepSpeedConfig(config)
+    except Exception:  # noqa: BLE001  whatever it raises is its refusal
+        return False
+    return True
 
 
 def _plain_fields() -> Iterator[tuple[str, Record]]:
@@ -253,6 +269,7 @@ def _model_fields(model: Any, prefix: str) -> dict[str, Record]:
         record = _annotation(info.annotation)
         inner = record.pop("model", None)
         record["default"] = info.get_default(call_default_factory=True)
+        record["validated"] = True
         record |= _bounds(info.metadata)
         if info.alias:
             record["aliases"] = [prefix + python_name]
@@ -347,11 +364,24 @@ def _load(path: str) -> Any:
     return getattr(sys.modules[module], name)
 
 
+def written(table: Mapping[str, Any]) -> str:
+    """Return the text of a table's file: one line a field, for the sake of differences."""
+    lines = (
+        f"  {json.dumps(name)}: {json.dumps(field)}" for name, field in table["fields"].items()
+    )
+    return (
+        f'{{\n "deepspeed": {json.dumps(table["deepspeed"])},\n "fields": {{\n'
+        + ",\n".join(lines)
+        + "\n }\n}\n"
+    )
+
+
 def main() -> None:
-    """Write the table beside this file."""
+    """Write the table beside this file, or into the folder that is given."""
     table = make_table()
-    path = Path(__file__).with_name(f"fields_deepspeed_{table['deepspeed']}.json")
-    path.write_text(json.dumps(table, indent=1) + "\n")
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
+    path = folder / f"fields_deepspeed_{table['deepspeed']}.json"
+    path.write_text(written(table), encoding="utf-8")
 
 
 if __name__ == "__main__":

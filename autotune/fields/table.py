@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 _PREFIX = "fields_deepspeed_"
+_TUPLES = ("choices", "aliases", "refuses")
 _SECTION_ALIASES = {"bfloat16": "bf16"}
 """`runtime/precision_config.py: get_bfloat16_config` falls back to the old name."""
 
@@ -50,6 +51,12 @@ class Field:
     """Whether any key may stand below it, as in `optimizer.params`."""
     removed: str | None = None
     """DeepSpeed's message when it refuses a field that it used to have."""
+    validated: bool = False
+    """Whether a pydantic model reads it: strings are converted, and a section takes no key that it
+    does not know. Other fields are stored as they are."""
+    refuses: tuple[str, ...] = ()
+    """Kinds of values (`autotune.fields.kind`) for which DeepSpeed refuses the config when it reads
+    it; `limit` among them says that it does so for a value outside the field's limits."""
 
     def limit_fault(self, value: Any) -> str | None:
         """Return the limit that a value breaks; None if it is within them, whatever its type.
@@ -88,7 +95,11 @@ def known_fields() -> Mapping[str, Field]:
         key: Field(
             key=key,
             **record
-            | {name: tuple(record[name]) for name in ("choices", "aliases") if name in record},
+            | {
+                name: tuple(record[name])
+                for name in ("choices", "aliases", "refuses")
+                if name in record
+            },
         )
         for key, record in table["fields"].items()
     }
