@@ -110,7 +110,7 @@ PLAIN: dict[str, Record] = {
     "data_types.grad_accum_dtype": DTYPE,
     "data_types.param_dtype": DTYPE,
     "data_types.buffer_dtype": DTYPE,
-    "data_types.keep_in_fp32_modules": {"type": "any"},
+    "data_types.keep_in_fp32_modules": {"type": "list"},
     "torch_autocast.dtype": DTYPE,
     "torch_autocast.lower_precision_safe_modules": {"type": "list"},
     "activation_checkpointing.number_checkpoints": {"type": "int"},
@@ -139,6 +139,9 @@ PLAIN: dict[str, Record] = {
     "data_efficiency.data_sampling.dynamic_batching.max_tokens": {"type": "int"},
     "data_efficiency.data_routing.random_ltd": {"open": True},
     "expert_parallel.load_balance_coeff": {"type": "float"},
+    # runtime/zenflow/zenflow_config.py: validate_fields
+    "zero_optimization.zenflow.select_strategy": {"choices": ["auto", "step", "epoch"]},
+    "zero_optimization.zenflow.update_interval": {"minimum": 1},
 }
 
 
@@ -302,6 +305,8 @@ def _annotation(annotation: Any) -> Record:
         return record | ({"optional": True} if type(None) in arguments else {})
     if origin is typing.Literal:
         return {"type": "str", "choices": list(arguments)}
+    if origin is list and typing.get_origin(arguments[0]) is typing.Literal:
+        return {"type": "list", "items": list(typing.get_args(arguments[0]))}
     kind = origin or annotation
     return _class(kind) if isinstance(kind, type) else {"type": "any"}
 

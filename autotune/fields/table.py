@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 _PREFIX = "fields_deepspeed_"
-_TUPLES = ("choices", "aliases", "refuses")
+_TUPLES = ("choices", "items", "aliases", "refuses")
 _SECTION_ALIASES = {"bfloat16": "bf16"}
 """`runtime/precision_config.py: get_bfloat16_config` falls back to the old name."""
 
@@ -32,6 +32,8 @@ class Field:
     """What DeepSpeed takes when the field is missing; None where it works that out itself."""
     choices: tuple[Any, ...] = ()
     """The only values allowed; empty where any value of the type is."""
+    items: tuple[Any, ...] = ()
+    """The only values allowed in a list; empty where any are."""
     any_case: bool = False
     """Whether the choices may be written in any case."""
     minimum: float | None = None

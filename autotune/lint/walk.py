@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.fields.table import Field, field_of, known_fields
+from autotune.fields.table import Field, field_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +33,5 @@ def entries(config: Mapping[str, Any], section: str = "") -> Iterator[Entry]:
         # A key may be any string: `"zero_optimization.stage"` at the top level is no field.
         field = None if "." in str(key) else field_of(path)
         yield Entry(path=path, section=section, key=str(key), value=value, field=field)
-        if field is not None and isinstance(value, Mapping) and _has_fields(field):
+        if field is not None and field.type == "section" and isinstance(value, Mapping):
             yield from entries(value, path)
-
-
-def _has_fields(field: Field) -> bool:
-    # `zero_optimization` is of type section; so is what a table only knows by what is in it.
-    return field.type == "section" or any(name.startswith(f"{field.key}.") for name in known_fields())
