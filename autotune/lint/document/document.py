@@ -1,0 +1,256 @@
+"""A text, whatever its form, as a subject for the rules."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from autotune.lint.document import accelerate, neox
+from autotune.lint.document.accelerate_faults import accelerate_faults
+from autotune.lint.document.json_text import read_json
+from autotune.lint.document.page import ACCELERATE, DECIMAL_COMMA, HJSON_ONLY, NOT_READABLE
+from autotune.lint.document.reading import Reading, finding
+from autotune.lint.document.text import NoText, decode
+from autotune.lint.document.yaml_text import read_yaml
+from autotune.lint.finding import Finding, Severity
+from autotune.lint.subject import Launch, Launcher, Subject
+
+_YAML_SUFFIXES = (".yaml", ".yml")
+_JSON_SUFFIXES = (".json", ".hjson")
+_NESTED_IN = ("deepspeed", "deepspeed_config", "ds_config")
+"""Where programs with a YAML of their own keep a whole ds_config."""
+_TWO_BETAS = 2
+_KEY = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A file and the config in it."""
+
+    name: str
+    """Of the file that lines and columns belong to."""
+    subject: Subject | None
+    """None where there is nothing to judge; then a finding says why."""
+    findings: tuple[Finding, ...] = ()
+    """What was found while reading."""
+    spellings: Mapping[str, str] = field(default_factory=dict)
+    """What the file calls ds_config keys that it names otherwise, as an Accelerate YAML does."""
+
+    def in_file_words(self, found: Finding) -> Finding:
+        """Return a finding with the file's own names of keys.
+
+        A fix names ds_config keys and cannot be applied to such a file, so it is dropped.
+        """
+        if not self.spellings:
+            return found
+        # A word such as fp16 is a key only where it is the field in question.
+        named = {key for key in self.spellings if "." in key} | {found.field}
+
+        def spelled(match: re.Match[str]) -> str:
+            return self._spelled(match[0]) if match[0] in named else match[0]
+
+        return replace(
+            found,
+            field=self._spelled(found.field),
+            message=_KEY.sub(spelled, found.message),
+            suggestion=found.suggestion and _KEY.sub(spelled, found.suggestion),
+            fix=None,
+        )
+
+    def _spelled(self, key: str) -> str:
+        parts = key.split(".")
+        for length in range(len(parts), 0, -1):
+            head = ".".join(parts[:length])
+            if head in self.spellings:
+                return ".".join([self.spellings[head], *parts[length:]])
+        return key
+
+
+def read_document(
+    data: bytes | str, *, name: str, launch: Launch, folder: Path | None = None
+) -> Document:
+    """Read a config of any form that users have.
+
+    Args:
+        data: what the file holds.
+        name: of the file, `-` for stdin; its suffix tells YAML from JSON.
+        launch: the planned run; what the file itself says of it fills what is not known.
+        folder: where a file that an Accelerate YAML names is looked for; None looks for none.
+    """
+    decoded = decode(data.encode(errors="surrogateescape") if isinstance(data, str) else data)
+    if isinstance(decoded, NoText):
+        fault = finding(
+            NOT_READABLE,
+            f"not readable: {decoded.reason}",
+            at=(decoded.line, decoded.column),
+            suggestion=decoded.suggestion,
+        )
+        return Document(name=name, subject=None, findings=(fault,))
+    reading = _read(decoded.text, name=name, launcher=launch.launcher)
+    if decoded.byte_order_mark:
+        reading = replace(reading, findings=(_byte_order_mark(launch.launcher), *reading.findings))
+    return _document(reading, name=name, launch=launch, folder=folder)
+
+
+def _read(text: str, *, name: str, launcher: Launcher) -> Reading:
+    suffix = Path(name).suffix.lower()
+    braced = text.lstrip().startswith(("{", "[", "#", "/"))
+    if suffix not in _YAML_SUFFIXES:
+        return read_json(text, launcher) if braced or suffix in _JSON_SUFFIXES else read_yaml(text)
+    if braced:
+        # Programs keep JSON in files called YAML too; then it is JSON's faults that count.
+        reading = read_json(text, launcher)
+        if reading.value is not None and not any(f.rule == HJSON_ONLY.id for f in reading.findings):
+            return reading
+    return read_yaml(text)
+
+
+def _byte_order_mark(launcher: Launcher) -> Finding:
+    return finding(
+        HJSON_ONLY,
+        "the file begins with a byte order mark: DeepSpeed's hjson passes over it, json, with "
+        "which Hugging Face reads, refuses it",
+        at=(1, 1),
+        suggestion="save it as UTF-8 without a byte order mark",
+        severity=Severity.ERROR if launcher is Launcher.HF else Severity.WARNING,
+    )
+
+
+def _document(reading: Reading, *, name: str, launch: Launch, folder: Path | None) -> Document:
+    value = reading.value
+    if not isinstance(value, Mapping):
+        found = reading.findings or (_no_mapping(value),)
+        return Document(name=name, subject=None, findings=found)
+    if accelerate.is_accelerate(value):
+        return _accelerate(reading, name=name, launch=launch, folder=folder)
+    if neox.is_neox(value):
+        return _neox(reading, name=name, launch=launch)
+    for section in _NESTED_IN:
+        if isinstance(value.get(section), Mapping) and "zero_optimization" not in value:
+            reading = _inside(reading, section)
+            break
+    subject = Subject(config=reading.value, launch=launch, positions=reading.positions)
+    found = (*reading.findings, *_commas_in_lists(subject))
+    return Document(name=name, subject=subject, findings=found)
+
+
+def _no_mapping(value: Any) -> Finding:
+    kind = "nothing" if value is None else f"a {type(value).__name__}"
+    return finding(
+        NOT_READABLE,
+        f"not a config: the file holds {kind} where a mapping belongs",
+        suggestion='a ds_config is a mapping: {"train_batch_size": 32}',
+    )
+
+
+def _inside(reading: Reading, section: str) -> Reading:
+    """Return the reading of one section, with its own keys and their places."""
+    prefix = f"{section}."
+    return Reading(
+        value=reading.value[section],
+        positions={
+            key.removeprefix(prefix): place
+            for key, place in reading.positions.items()
+            if key.startswith(prefix)
+        },
+        findings=tuple(
+            replace(found, field=found.field.removeprefix(prefix))
+            for found in reading.findings
+            if found.field.startswith(prefix)
+        ),
+    )
+
+
+def _commas_in_lists(subject: Subject) -> Iterator[Finding]:
+    """Yield an error where `[0,9, 0,999]` was read as four numbers."""
+    for key, value in subject.flat.items():
+        if not key.endswith("betas") or not isinstance(value, list) or len(value) != _TWO_BETAS * 2:
+            continue
+        line, column = subject.position(key)
+        yield finding(
+            DECIMAL_COMMA,
+            f"{key}={value}: four numbers where two belong; a decimal comma parts a number in two",
+            field=key,
+            at=None if line is None or column is None else (line, column),
+            suggestion="write decimal points: [0.9, 0.999]",
+        )
+
+
+def _neox(reading: Reading, *, name: str, launch: Launch) -> Document:
+    value: Mapping[str, Any] = reading.value
+    written = neox.deepspeed_keys(value)
+    stages, tensor_ranks = neox.parallel_sizes(value)
+    launch = replace(
+        launch,
+        pipeline_stages=launch.pipeline_stages or stages,
+        tensor_parallel=launch.tensor_parallel or tensor_ranks,
+    )
+    plain = {spelled: key for key, spelled in written.items()}
+    positions = {
+        ".".join([plain[head], *rest]): place
+        for (head, *rest), place in ((key.split("."), at) for key, at in reading.positions.items())
+        if head in plain
+    }
+    config = {key: value[spelled] for key, spelled in written.items()}
+    subject = Subject(config=config, launch=launch, positions=positions, form="neox")
+    return Document(
+        name=name,
+        subject=subject,
+        findings=(*reading.findings, *_commas_in_lists(subject)),
+        spellings={key: spelled for key, spelled in written.items() if key != spelled},
+    )
+
+
+def _accelerate(reading: Reading, *, name: str, launch: Launch, folder: Path | None) -> Document:
+    value: Mapping[str, Any] = reading.value
+    found = (*reading.findings, *accelerate_faults(reading, launch))
+    launch = replace(
+        launch,
+        launcher=Launcher.HF,
+        gpus=launch.gpus or _count(value.get("num_processes")),
+        nodes=launch.nodes or _count(value.get("num_machines")),
+    )
+    named = accelerate.section_of(value).get("deepspeed_config_file")
+    if named is not None:
+        return _named_file(str(named), found, name=name, launch=launch, folder=folder)
+    subject = Subject(
+        config=accelerate.built_ds_config(value),
+        launch=launch,
+        positions={
+            key: reading.positions[spelled]
+            for key, spelled in accelerate.SPELLINGS.items()
+            if spelled in reading.positions
+        },
+        form="accelerate",
+    )
+    return Document(name=name, subject=subject, findings=found, spellings=accelerate.SPELLINGS)
+
+
+def _named_file(
+    named: str, found: tuple[Finding, ...], *, name: str, launch: Launch, folder: Path | None
+) -> Document:
+    """Read the ds_config that an Accelerate YAML names, unless the YAML itself is refused."""
+    if any(fault.severity is Severity.ERROR for fault in found):
+        return Document(name=name, subject=None, findings=found)
+    try:
+        data = (folder / named).read_bytes() if folder is not None else None
+    except OSError:
+        data = None
+    if data is None:
+        not_there = finding(
+            ACCELERATE,
+            f"{accelerate.FILE_KEY}={named} is not beside {name}: its settings are not checked",
+            field=accelerate.FILE_KEY,
+            suggestion="check that file",
+            severity=Severity.NOTE,
+        )
+        return Document(name=name, subject=None, findings=(*found, not_there))
+    inner = read_document(data, name=named, launch=launch)
+    outer = (replace(fault, line=None, column=None) for fault in found)
+    return replace(inner, findings=(*outer, *inner.findings))
+
+
+def _count(value: Any) -> int | None:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if whole and value > 0 else None
