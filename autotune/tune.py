@@ -142,7 +142,12 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
         setup = replace(
             setup,
             ceiling_bytes=ceiling_bytes,
-            environment=describe_environment(pool.device_names, device_kind=device_kind),
+            environment=describe_environment(
+                pool.device_names,
+                device_kind=device_kind,
+                device_model=pool.device_model,
+                driver=pool.driver,
+            ),
         )
         opened = open_study(folder, storage, setup, resume=request.resume)
         evaluator = MeasuredEvaluator(

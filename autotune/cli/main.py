@@ -8,6 +8,7 @@ import typer
 from autotune import __version__
 from autotune.cli.dashboard import dashboard
 from autotune.cli.export import export
+from autotune.cli.gate import gate
 from autotune.cli.plan import plan
 from autotune.cli.run import run
 from autotune.errors import AutotuneError
@@ -20,11 +21,12 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Finds, reviews and gates the DeepSpeed config of a long training run.",
-    epilog="Exit codes: 0 yes; 1 nothing that was asked about fits; 2 the call or an input file "
-    "is wrong; 3 the pool failed; 130 interrupted.",
+    epilog="Exit codes: 0 yes; 1 the gate says no, or nothing that was asked about fits; 2 the "
+    "call or an input file is wrong; 3 the pool failed; 130 interrupted.",
 )
 app.command()(run)
 app.command()(plan)
+app.command()(gate)
 app.command()(export)
 app.command()(dashboard)
 

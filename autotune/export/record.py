@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from autotune.export.ds_config import exported_ds_config
 from autotune.outcome import Measurement
 from autotune.search.candidate import TrialRecord
 from autotune.search.confirm import LOSS_TOLERANCE, Confirmation
@@ -25,6 +26,7 @@ def build_record(study: StudyView) -> dict[str, Any]:
     measurement = max((run.measured for run in runs), key=lambda m: m.peak_bytes)
     return {
         "format": FORMAT,
+        "created": confirmation.ended_at,
         "evaluator": study.setup.evaluator,
         "trial": exported.number,
         "source": exported.candidate.source,
@@ -33,7 +35,12 @@ def build_record(study: StudyView) -> dict[str, Any]:
         "num_runs": len(runs),
         "baseline": _baseline(study, confirmation),
         "challenger": _challenger(study, confirmation),
-        "memory": _memory(measurement, ceiling_bytes=study.setup.ceiling_bytes),
+        "memory": {
+            # Of the leanest run: with the peak, how much runs of one config differ.
+            "peak_bytes_least": min(run.measured.peak_bytes for run in runs),
+            **_memory(measurement, ceiling_bytes=study.setup.ceiling_bytes),
+        },
+        "ds_config": exported_ds_config(study),
         "model_settings": dict(exported.candidate.model_settings),
         "composition_error": composition_error(exported, confirmation),
         "losses": {

@@ -9,11 +9,12 @@ from typing import Any
 
 from autotune.errors import ConfigError, GateError
 from autotune.gate.request import STDIN, GateRequest
+from autotune.lint.document.document import Document, read_document
 from autotune.lint.subject import Launch, Launcher
 from autotune.model_shape import ModelShape, load_model_shape
 
 
-def read_config_bytes(ds_config: str) -> bytes:
+def read_config(ds_config: str) -> bytes:
     """Return the config as it is; what is wrong inside is a finding, not an error.
 
     Raises:
@@ -27,6 +28,12 @@ def read_config_bytes(ds_config: str) -> bytes:
         raise ConfigError(f"{ds_config}: no such file") from error
     except OSError as error:
         raise ConfigError(f"{ds_config}: not readable: {error.strerror}") from error
+
+
+def read_subject(text: bytes, ds_config: str, *, launch: Launch) -> Document:
+    """Return the config of a text, and what is wrong with the text."""
+    folder = None if ds_config == STDIN else Path(ds_config).parent
+    return read_document(text, name=ds_config, launch=launch, folder=folder)
 
 
 def planned_launch(request: GateRequest) -> Launch:

@@ -28,6 +28,8 @@ class GateResult:
 
     ds_config: str
     """The file, as it was named; `-` is standard input."""
+    file: str
+    """The file that lines and columns belong to: an Accelerate YAML may name another one."""
     findings: tuple[Finding, ...]
     """Worst first; without what is ignored or accepted."""
     accepted: tuple[Finding, ...] = ()

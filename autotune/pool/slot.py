@@ -21,6 +21,7 @@ from autotune.errors import DispatchError
 from autotune.outcome import Phase
 from autotune.pool.machine import (
     cuda_device,
+    cuda_driver_version,
     cuda_used_bytes,
     host_memory_bytes,
     num_cpus,
@@ -77,6 +78,7 @@ class Slot:
             "num_cpus": num_cpus(),
             "device_name": device_name,
             "device_bytes": device_bytes,
+            "driver": cuda_driver_version(),
             "pid": os.getpid(),
         }
 
