@@ -119,7 +119,9 @@ def _type_fault(entry: Entry) -> Fault | None:
         return None  # The old form of the section: told as deprecated.
     kind = kind_of(entry.value)
     if kind.value in field.refuses:
-        return None if _limit_fault(entry) else _refused(entry, field, kind)
+        # Choices are of one kind with what is none of them, and told by the other rule.
+        is_told = field.choices or _limit_fault(entry)
+        return None if is_told else _refused(entry, field, kind)
     if kind in _RIGHT[field.type] or entry.value == field.default or _is_missing(entry):
         return None
     if field.validated:
