@@ -41,7 +41,8 @@ _LEAST_SHARE = 0.1
 def device_fields(job: Job, judged: Judged) -> tuple[str, ...]:
     """Return the keys that device memory hangs on, the first first.
 
-    The key of the largest items, and the micro batch if with one sequence it would fit.
+    The key of the largest items, and the micro batch if with one sequence it would fit: alone at
+    stage 3, where nothing is left to be sharded.
     """
     items = judged.bill.device.items
     sizes = {
@@ -49,9 +50,9 @@ def device_fields(job: Job, judged: Judged) -> tuple[str, ...]:
     }
     largest = max(sizes, key=lambda family: sizes[family])
     field = _key_of(largest, judged.training.zero)
-    if field != MICRO_BATCH and _fits_with_one_sequence(job, judged):
-        return MICRO_BATCH, field
-    return (field,)
+    if field == MICRO_BATCH or not _fits_with_one_sequence(job, judged):
+        return (field,)
+    return (MICRO_BATCH, field) if field == STAGE else (MICRO_BATCH,)
 
 
 def _key_of(family: str, zero: ZeroSettings) -> str:

@@ -15,12 +15,14 @@ from autotune.errors import ConfigError
 from autotune.gate.batch import ACCUMULATION, MICRO_BATCH
 from autotune.gate.job import GPUS_PER_NODE, Job
 from autotune.gate.room import Judged
+from autotune.gate.speed import predicted_speed
 from autotune.plan.smallest import smallest_fitting
 from autotune.predict.memory.bill import Bill
-from autotune.predict.throughput import predict_throughput
 from autotune.predict.training import ModelSettings, Training
 
 NUM_CHANGES = 3
+NUM_SIZES = 5
+"""Smaller micro batches that are tried."""
 _ZERO = "zero_optimization"
 _SMALL_BUCKET = 50_000_000
 """A tenth of DeepSpeed's default; smaller ones save nothing more that counts."""
@@ -38,6 +40,8 @@ class Lever:
     """Of two levers of a kind only one can be pulled."""
     put: Mapping[str, Any]
     """Dotted keys and their new values; empty for what is set in the model."""
+    step: int = 0
+    """How far it is pulled, among the levers of its kind."""
     checkpointing: bool = False
 
 
@@ -84,7 +88,7 @@ def suggestion(job: Job, judged: Judged) -> str:
 
 def cheapest_changes(job: Job, judged: Judged, *, count: int = NUM_CHANGES) -> tuple[Change, ...]:
     """Return changes of one lever, or of two where neither does alone, the cheapest first."""
-    base = _speed(job, judged.training)
+    base = predicted_speed(job, judged.training)
     levers = tuple(_levers(job, judged))
     found: list[Change] = []
     for number in (1, 2):
@@ -97,9 +101,11 @@ def cheapest_changes(job: Job, judged: Judged, *, count: int = NUM_CHANGES) -> t
 
 
 def _is_more(chosen: tuple[Lever, ...], found: list[Change]) -> bool:
-    """Whether a part of it does already, or the same with a lever of the kind pulled less far."""
-    kinds = {lever.kind for lever in chosen}
-    return any({lever.kind for lever in change.levers} <= kinds for change in found)
+    """Whether less does already: all levers of a change that was found, as far or further."""
+    steps = {lever.kind: lever.step for lever in chosen}
+    return any(
+        all(steps.get(lever.kind, -1) >= lever.step for lever in change.levers) for change in found
+    )
 
 
 def _tried(
@@ -116,11 +122,7 @@ def _tried(
     bill = job.screen(training)
     if not bill.fits:
         return None
-    return Change(levers=levers, speed=_speed(job, training) / base, bill=bill)
-
-
-def _speed(job: Job, training: Training) -> float:
-    return predict_throughput(training, job.device, local_ranks=job.local_ranks).tokens_per_s
+    return Change(levers=levers, speed=predicted_speed(job, training) / base, bill=bill)
 
 
 def _levers(job: Job, judged: Judged) -> Iterator[Lever]:
@@ -129,7 +131,7 @@ def _levers(job: Job, judged: Judged) -> Iterator[Lever]:
     if not judged.settings.activation_checkpointing:
         yield Lever(kind="checkpointing", put={}, checkpointing=True)
     for stage in range(zero.stage + 1, 4):
-        yield Lever(kind="stage", put={f"{_ZERO}.stage": stage})
+        yield Lever(kind="stage", put={f"{_ZERO}.stage": stage}, step=stage)
     yield from _micro_batches(job, training)
     yield from _buckets(training)
     yield from _offloads(job, training)
@@ -138,14 +140,16 @@ def _levers(job: Job, judged: Judged) -> Iterator[Lever]:
 
 
 def _micro_batches(job: Job, training: Training) -> Iterator[Lever]:
+    """Yield a few smaller micro batches, the largest first, with more accumulation."""
     if not job.batch.is_said:
         return
     micro, sequences = training.micro_batch_size, training.micro_batch_size * training.accumulation
-    for smaller in range(micro - 1, 0, -1):
-        # Halving is enough of a choice, and every size is a program of its own to look at.
-        if sequences % smaller == 0 and (smaller & (smaller - 1) == 0 or micro % smaller == 0):
-            put = {MICRO_BATCH: smaller, ACCUMULATION: sequences // smaller}
-            yield Lever(kind=MICRO_BATCH, put=put)
+    # Every size is a program of its own to look at: halves are enough of a choice.
+    sizes = [size for size in (micro // 2**n for n in range(1, NUM_SIZES + 1)) if size]
+    for step, size in enumerate(dict.fromkeys((*sizes, 1))):
+        if size < micro and sequences % size == 0:
+            put = {MICRO_BATCH: size, ACCUMULATION: sequences // size}
+            yield Lever(kind=MICRO_BATCH, put=put, step=step)
 
 
 def _buckets(training: Training) -> Iterator[Lever]:
@@ -200,7 +204,7 @@ def _more_gpus(job: Job, judged: Judged) -> str | None:
     kept, rest = divmod(steps, spread.world_size)
     if rest == 0:
         spread = replace(spread, accumulation=kept)
-    speed = _speed(larger, spread) / _speed(job, training)
+    speed = predicted_speed(larger, spread) / predicted_speed(job, training)
     batch = f"{ACCUMULATION}: {kept}" if rest == 0 else "the global batch grows with them"
     return (
         f"{spread.world_size * split} x {job.device.name} instead of "

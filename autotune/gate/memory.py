@@ -94,20 +94,30 @@ def judge_memory(subject: Subject, *, setting: MemorySetting) -> MemoryJudgement
         )
     except NotJudgedError as reason:
         return MemoryJudgement(reason=str(reason))
-    judged = [judge_bill(job, job.settings[0])]
-    if not _is_hopeless(judged[0], job):
-        judged += [judge_bill(job, settings) for settings in job.settings[1:]]
+    judged = _judge(job)
     findings = tuple(_findings(subject, job, judged))
     if not findings:
-        findings = tuple(performance_findings(subject, job, judged[0]))
+        findings = tuple(performance_findings(subject, job))
     memory = _telling(judged).bill.to_json() | {"assumptions": list(job.assumed)}
     return MemoryJudgement(findings=findings, memory=memory)
 
 
-def _is_hopeless(leanest: Judged, job: Job) -> bool:
-    """Whether other settings need not be tried: they need more."""
-    ordered = not any(settings.trained_on_top for settings in job.settings)
-    return ordered and leanest.device is Room.TOO_LARGE
+def _judge(job: Job) -> list[Judged]:
+    """Judge what may be set in the model, as far as the verdict needs it; the leanest first."""
+    leanest, *others = job.settings
+    if len(others) != 1 or others[0].trained_on_top:
+        return [judge_bill(job, settings) for settings in job.settings]
+    # The other needs more of everything: where it fits, the leanest does.
+    largest, known = others[0], None
+    device = job.screen(job.training(largest)).device
+    if device.peak_allocated_bytes + device.outside_bytes <= job.device.memory_bytes:
+        known = judge_bill(job, largest)
+        if known.device is Room.FITS:
+            return [known]
+    first = judge_bill(job, leanest)
+    if first.device is Room.TOO_LARGE:
+        return [first]
+    return [first, known or judge_bill(job, largest)]
 
 
 def _telling(judged: list[Judged]) -> Judged:

@@ -12,11 +12,10 @@ from autotune.ceiling import GIB
 from autotune.gate.job import Job
 from autotune.gate.located import located
 from autotune.gate.page import Page
-from autotune.gate.room import Judged
+from autotune.gate.speed import optimizer_step_s, predicted_speed
 from autotune.lint.finding import Finding, Severity
 from autotune.lint.rule import Fault
 from autotune.lint.subject import Subject
-from autotune.predict.throughput import predict_throughput
 from autotune.workload import DEFAULT_SEQ_LEN
 
 NEEDLESS_OFFLOAD, NEEDLESS_SHARDING = "needless-offload", "needless-sharding"
@@ -68,25 +67,24 @@ class _Spared:
     other_step_s: float
 
 
-def performance_findings(subject: Subject, job: Job, judged: Judged) -> Iterator[Finding]:
+def performance_findings(subject: Subject, job: Job) -> Iterator[Finding]:
     """Yield what costs speed for nothing; for a job that fits.
 
     Args:
         subject: the config and its launch.
-        job: the job as it was read.
-        judged: the leanest of what may be set in the model.
+        job: the job as it was read; taken at the leanest of what may be set in the model.
     """
-    yield from _needless_offload(subject, job, judged)
-    yield from _needless_sharding(subject, job, judged)
+    yield from _needless_offload(subject, job)
+    yield from _needless_sharding(subject, job)
 
 
-def _needless_offload(subject: Subject, job: Job, judged: Judged) -> Iterator[Finding]:
-    zero = judged.training.zero
+def _needless_offload(subject: Subject, job: Job) -> Iterator[Finding]:
+    zero = job.training(job.settings[0]).zero
     sections = [n for n in ("offload_optimizer", "offload_param") if getattr(zero, n).enabled]
     if not sections:
         return
     put = {f"{_ZERO}.{name}.device": "none" for name in sections}
-    spared = _without(job, judged, put | _no_switches(subject))
+    spared = _without(job, put | _no_switches(subject))
     if spared is None:
         return
     why = (
@@ -101,8 +99,8 @@ def _needless_offload(subject: Subject, job: Job, judged: Judged) -> Iterator[Fi
         yield located(subject, fault, rule=NEEDLESS_OFFLOAD, severity=Severity.WARNING)
 
 
-def _needless_sharding(subject: Subject, job: Job, judged: Judged) -> Iterator[Finding]:
-    training = judged.training
+def _needless_sharding(subject: Subject, job: Job) -> Iterator[Finding]:
+    training = job.training(job.settings[0])
     trained = training.trainable_parameters
     if training.zero.stage < 3 or trained is None or training.world_size == 1:
         return
@@ -110,7 +108,7 @@ def _needless_sharding(subject: Subject, job: Job, judged: Judged) -> Iterator[F
         return
     if trained > MOSTLY_FROZEN * training.model.num_parameters:
         return
-    spared = _without(job, judged, {f"{_ZERO}.stage": 2})
+    spared = _without(job, {f"{_ZERO}.stage": 2})
     if spared is None:
         return
     why = (
@@ -122,21 +120,18 @@ def _needless_sharding(subject: Subject, job: Job, judged: Judged) -> Iterator[F
     yield located(subject, fault, rule=NEEDLESS_SHARDING, severity=Severity.WARNING)
 
 
-def _without(job: Job, judged: Judged, put: Mapping[str, Any]) -> _Spared | None:
+def _without(job: Job, put: Mapping[str, Any]) -> _Spared | None:
     """Return the job with keys changed if it fits by a wide margin and is much faster."""
     usual = _at_usual_length(job)
-    training = usual.training(judged.settings, put)
+    training = usual.training(job.settings[0], put)
     device = usual.screen(training).device
-    before = usual.training(judged.settings)
-    now, then = (
-        predict_throughput(t, job.device, local_ranks=job.local_ranks) for t in (training, before)
-    )
+    before = usual.training(job.settings[0])
     spared = _Spared(
         share=device.needed_bytes / job.device.memory_bytes,
         needed_bytes=device.needed_bytes,
-        speedup=now.tokens_per_s / then.tokens_per_s,
-        step_s=now.items["optimizer"],
-        other_step_s=then.items["optimizer"],
+        speedup=predicted_speed(usual, training) / predicted_speed(usual, before),
+        step_s=optimizer_step_s(usual, training),
+        other_step_s=optimizer_step_s(usual, before),
     )
     wins = spared.share <= WIDE and spared.speedup >= LEAST_SPEEDUP
     return spared if wins else None

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from autotune.gate.job import Job, is_assumed
+from autotune.gate.job import Job
 from autotune.predict.memory import coverage
 from autotune.predict.memory.bill import Bill, HostBill
 from autotune.predict.memory.items import Part
@@ -10,8 +10,6 @@ from autotune.predict.memory.verdict import Room
 from autotune.predict.training import ModelSettings, Training
 
 ACTIVATION_ITEMS = ("activations", "activation_gradients", "logits")
-ASSUMED_ACTIVATIONS = 0.5
-"""Share of the activations that a model of another shape, but as large, may do without."""
 OUTSIDE_LEAST = 0.5
 """Share of what lies outside the allocator that is certain: it was measured on one device."""
 
@@ -23,22 +21,19 @@ class Judged:
     training: Training
     settings: ModelSettings
     bill: Bill
+    low_bytes: int
+    """What a rank surely needs of the device."""
     device: Room
     host: Room
 
     @property
     def needed_bytes(self) -> int:
-        """What the driver must have if the prediction is right, fragmentation avoided."""
+        """What it needs if the prediction is right, fragmentation avoided."""
         return self.bill.device.peak_allocated_bytes + self.bill.device.outside_bytes
 
     @property
-    def low_bytes(self) -> int:
-        """The same at the low end of the model's error."""
-        return low_end_bytes(self.training, self.bill)
-
-    @property
     def high_bytes(self) -> int:
-        """The same at its high end."""
+        """The same at the high end of the model's error."""
         return self.bill.device.needed_bytes
 
 
@@ -50,39 +45,38 @@ def judge_bill(job: Job, settings: ModelSettings) -> Judged:
     """
     training = job.training(settings)
     bill = job.predict(training)
+    low_bytes = _low_end_bytes(training, bill, unsure=job.unsure)
     return Judged(
         training=training,
         settings=settings,
         bill=bill,
-        device=_device_room(training, bill),
+        low_bytes=low_bytes,
+        device=_device_room(bill, low_bytes),
         host=_host_room(bill.host),
     )
 
 
-def low_end_bytes(training: Training, bill: Bill) -> int:
-    """Return what a rank surely needs.
+def _low_end_bytes(training: Training, bill: Bill, *, unsure: float) -> int:
+    """Return what is needed at the low end of the model's error.
 
-    Fragmentation does not count: users avoid it with expandable segments. Of an assumed shape only
-    what hangs on the number of parameters is sure.
+    Fragmentation does not count: users avoid it with expandable segments. Every part of the step
+    has its own low end, since the peak may move.
     """
     device = bill.device
-    margin = coverage.margin(training)
-    unsure = ASSUMED_ACTIVATIONS if is_assumed(training) else 0.0
     peaks = [(device.peak_allocated_bytes, device.items)]
     peaks += [(p.allocated_bytes, p.items) for p in device.parts if p.part is not Part.INIT]
     least = max(
         allocated - unsure * sum(items.get(name, 0) for name in ACTIVATION_ITEMS)
         for allocated, items in peaks
     )
-    return round(least * (1 - margin) + OUTSIDE_LEAST * device.outside_bytes)
+    return round(least * (1 - coverage.margin(training)) + OUTSIDE_LEAST * device.outside_bytes)
 
 
-def _device_room(training: Training, bill: Bill) -> Room:
+def _device_room(bill: Bill, low_bytes: int) -> Room:
     if bill.device.runs is not False:
         return Room.FITS
     assert bill.device.ceiling_bytes is not None
-    over = low_end_bytes(training, bill) > bill.device.ceiling_bytes
-    return Room.TOO_LARGE if over else Room.TIGHT
+    return Room.TOO_LARGE if low_bytes > bill.device.ceiling_bytes else Room.TIGHT
 
 
 def _host_room(host: HostBill) -> Room:

@@ -65,8 +65,8 @@ def shape_of_rank(
         assumed.append(f"{family} is like {shape.model_type} with the same dimensions")
     if tensor_parallel * pipeline_stages > 1:
         assumed.append(
-            f"layers split evenly over {tensor_parallel} x {pipeline_stages} devices, and one "
-            "micro batch in flight"
+            f"layers and activations split evenly over {tensor_parallel} x {pipeline_stages} "
+            "devices, and one micro batch in flight"
         )
     return _stage(_slice(shape, tensor_parallel), pipeline_stages), tuple(assumed)
 
