@@ -56,7 +56,7 @@ _OLD_NAMES = {
 """Top-level keys that DeepSpeed read once and passes over today."""
 _DISTINCT = ("zero_optimization.", "fp16.", "bf16.", "activation_checkpointing.")
 """A top-level key that belongs here is DeepSpeed's; `num_epochs` may be the program's own."""
-_STRICT = frozenset(("optimizer", "scheduler"))
+_ARGUMENTS = frozenset(("optimizer", "scheduler"))
 """Plain sections in which a stray key is an argument in the wrong place."""
 _TRAINING = ("aio", "data_types", "expert_parallel", "torch_autocast", "data_efficiency")
 """Plain sections that change what is computed, not what is logged."""
@@ -150,7 +150,7 @@ def _passed_over(subject: Subject, entry: Entry) -> Fault:
         message=f"{entry.path}: no such key; DeepSpeed passes over it without a word",
         suggestion=suggestion,
         fix=fix if "." not in entry.key else None,
-        severity=_severity(entry, right),
+        severity=_severity(subject, entry, right),
         refused_by=RefusedBy.NOBODY,
     )
 
@@ -166,7 +166,7 @@ def _way_out(subject: Subject, entry: Entry, right: str | None) -> tuple[str, Fi
         return suggestion, fix
     if not entry.section and entry.key in _OLD_NAMES:
         return f"write {_OLD_NAMES[entry.key]}", None
-    if entry.section in _STRICT:
+    if entry.section in _ARGUMENTS:
         return f"move it into {entry.section}.params", None
     if places := _homes(entry):
         return f"it belongs at {' or '.join(places[:2])}", None
@@ -175,13 +175,14 @@ def _way_out(subject: Subject, entry: Entry, right: str | None) -> tuple[str, Fi
     return "remove it", None
 
 
-def _severity(entry: Entry, right: str | None) -> Severity:
-    if right is not None and entry.section and entry.section.split(".")[0] not in _TRAINING:
-        return Severity.ERROR if entry.section in _STRICT else Severity.WARNING
-    if right is not None or entry.section in _STRICT or _is_dotted(entry):
-        return Severity.ERROR
+def _severity(subject: Subject, entry: Entry, right: str | None) -> Severity:
+    if entry.section in _ARGUMENTS:
+        return _argument_severity(subject, entry, right)
     if entry.section:
-        return Severity.WARNING
+        acts = right is not None and entry.section.split(".")[0] in _TRAINING
+        return Severity.ERROR if acts else Severity.WARNING
+    if right is not None or _is_dotted(entry):
+        return Severity.ERROR
     if places := [place for place in _homes(entry) if place.startswith(_DISTINCT)]:
         default = all(known_fields()[place].default == entry.value for place in places)
         return Severity.WARNING if default else Severity.ERROR
@@ -189,6 +190,16 @@ def _severity(entry: Entry, right: str | None) -> Severity:
     if isinstance(entry.value, Mapping) and (is_own or _like(entry.value)):
         return Severity.ERROR
     return Severity.WARNING
+
+
+def _argument_severity(subject: Subject, entry: Entry, right: str | None) -> Severity:
+    """Return how bad it is that an optimizer or a scheduler does not get an argument.
+
+    Who gives `params` as well has most of what was meant; of a lost learning rate nothing is left.
+    """
+    params = subject.section(f"{entry.section}.params")
+    is_lost = params is None or (entry.key == "lr" and "lr" not in params)
+    return Severity.ERROR if is_lost or right is not None else Severity.NOTE
 
 
 def _homes(entry: Entry) -> tuple[str, ...]:
