@@ -39,6 +39,8 @@ class Launch:
     model: ModelShape | None = None
     num_parameters: int | None = None
     num_trainable: int | None = None
+    largest_parameter: int | None = None
+    """Elements of the model's largest parameter, an embedding as a rule."""
     seq_len: int | None = None
     activation_checkpointing: bool | None = None
 

@@ -1,7 +1,30 @@
 """Every rule, in the order in which findings of one severity are printed."""
 
 from autotune.lint.rule import Rule
-from autotune.lint.rules import auto, batch, deprecated, hf, inert, types, unknown
+from autotune.lint.rules import (
+    auto,
+    batch,
+    buckets,
+    communication,
+    data_efficiency,
+    deprecated,
+    engine,
+    hf,
+    inert,
+    nvme,
+    offload,
+    optimizer,
+    optimizer_params,
+    parallel,
+    precision,
+    scheduler,
+    scheduler_params,
+    types,
+    unknown,
+    zenflow,
+    zero,
+    zeropp,
+)
 
 RULES: tuple[Rule, ...] = (
     *unknown.RULES,
@@ -11,4 +34,19 @@ RULES: tuple[Rule, ...] = (
     *batch.RULES,
     *auto.RULES,
     *hf.RULES,
+    *precision.RULES,
+    *zero.RULES,
+    *offload.RULES,
+    *nvme.RULES,
+    *zeropp.RULES,
+    *zenflow.RULES,
+    *buckets.RULES,
+    *communication.RULES,
+    *parallel.RULES,
+    *optimizer.RULES,
+    *optimizer_params.RULES,
+    *scheduler.RULES,
+    *scheduler_params.RULES,
+    *data_efficiency.RULES,
+    *engine.RULES,
 )
