@@ -2,14 +2,10 @@
 
 import difflib
 import importlib.util
-import json
 import os
-import re
 import secrets
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,9 +21,11 @@ from autotune.ds_config.read import read_ds_config
 from autotune.environment import describe_environment
 from autotune.errors import ConfigError, HardwareError, WorkloadError
 from autotune.evaluate import Evaluator
-from autotune.evaluate.measured import MeasuredEvaluator
+from autotune.evaluate.open import open_evaluator
 from autotune.export import write_study_files
+from autotune.gate.ask import ask_deepspeed
 from autotune.hardware import known_device
+from autotune.lint.finding import Finding, Severity
 from autotune.model_shape import ModelShape, load_model_shape
 from autotune.pool import machine
 from autotune.pool.pool import Pool, PoolRequest
@@ -35,6 +33,7 @@ from autotune.search.budget import Budget
 from autotune.search.confirm import best_of, confirm, is_complete, tokens_per_s
 from autotune.search.loop import Search
 from autotune.search.progress import Progress
+from autotune.search.refusal import lint_for
 from autotune.search.sampler import StoredStudy
 from autotune.search.screen import Screen, read_rejections
 from autotune.space import load_space
@@ -130,7 +129,7 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
     if request.ray_address:
         _require_listener(request.ray_address)
     if base:
-        _ask_deepspeed(request, base, workload)
+        _check_base(request, base, workload, progress)
     pool_request = PoolRequest(
         world_size=request.gpus,
         device_kind=device_kind,
@@ -150,8 +149,9 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
             ),
         )
         opened = open_study(folder, storage, setup, resume=request.resume)
-        evaluator = MeasuredEvaluator(
-            pool=pool,
+        evaluator = open_evaluator(
+            setup.evaluator,
+            pool,
             workload=workload,
             ceiling_bytes=ceiling_bytes,
             seed=opened.setup.seed,
@@ -347,34 +347,31 @@ def _require_modelling_code(shape: ModelShape) -> None:
         )
 
 
-def _ask_deepspeed(request: TuneRequest, base: Mapping[str, Any], workload: Workload) -> None:
-    """Have the real DeepSpeed parse the base config, in a process of its own.
+def _check_base(
+    request: TuneRequest, base: Mapping[str, Any], workload: Workload, progress: Progress
+) -> None:
+    """Have the rules, and then the real DeepSpeed, judge the base config.
 
     Raises:
-        ConfigError: it refuses.
+        ConfigError: it is refused; every error is named. Warnings are told.
     """
     # As the user gave it, not as we would run it: that would mend some faults.
     asked = resolve_auto(base, workload)
     if request.global_batch_size is not None or not BATCH_KEYS & asked.keys():
         batch = build_ds_config(base, workload, {})
         asked |= {key: batch[key] for key in BATCH_KEYS}
-    question = {
-        "ds_config": asked,
-        "world_size": workload.world_size,
-    }
-    answer = subprocess.run(
-        [sys.executable, "-m", "autotune.trial.ask_deepspeed"],
-        input=json.dumps(question),
-        capture_output=True,
-        text=True,
-        env=os.environ | {"DS_ACCELERATOR": "cpu"},
-        check=False,
-    )
-    if answer.returncode != 0:
-        raise ConfigError(
-            f"{request.base}: DeepSpeed could not be asked about it: {answer.stderr.strip()[-600:]}"
-        )
-    refusal = json.loads(answer.stdout.splitlines()[-1])["refusal"]
-    if refusal is not None:
-        told = re.sub(r" For further information visit \S+", "", refusal)
-        raise ConfigError(f"{request.base}: DeepSpeed refuses it: {told}")
+    findings = lint_for(workload, asked)
+    errors = [f for f in findings if f.severity is Severity.ERROR]
+    if errors:
+        raise ConfigError(*(f"{request.base}: {_told(error)}" for error in errors))
+    for finding in findings:
+        if finding.severity is Severity.WARNING:
+            progress.noted(f"{request.base}: warning: {_told(finding)}")
+    answer = ask_deepspeed(asked, world_size=workload.world_size)
+    if answer.refusal is not None:
+        raise ConfigError(f"{request.base}: DeepSpeed refuses it: {answer.refusal}")
+
+
+def _told(finding: Finding) -> str:
+    way_out = "" if finding.suggestion is None else f"; {finding.suggestion}"
+    return f"{finding.message}{way_out} [{finding.rule}]"

@@ -46,7 +46,12 @@ FOREIGN = {
     "torch": ("autotune.trial", "autotune.predict.trace"),
     "transformers": ("autotune.trial", "autotune.predict.trace"),
     "hjson": ("autotune.ds_config.read", "autotune.lint.document"),
-    "yaml": ("autotune.space", "autotune.hardware", "autotune.lint.document"),
+    "yaml": (
+        "autotune.space",
+        "autotune.hardware",
+        "autotune.lint.document",
+        "autotune.gate.accepted",
+    ),
     "pandas": ("autotune.export",),
     "pynvml": ("autotune.pool",),
     "psutil": ("autotune.pool",),

@@ -1,5 +1,6 @@
-"""Progress of a search on a terminal; silent anywhere else."""
+"""Progress of a search on a terminal; anywhere else only what was decided."""
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,10 +19,17 @@ def live_progress(*, max_trials: int) -> Iterator[Progress]:
     """Show running trials, the best so far and the time left, while the context lasts."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield Silent()
+        yield _Notes()
         return
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         yield _OnTerminal(live, max_trials)
+
+
+class _Notes(Silent):
+    """Tells what was decided, a line each."""
+
+    def noted(self, text: str) -> None:
+        print(text, file=sys.stderr)
 
 
 class _OnTerminal:
@@ -36,6 +44,9 @@ class _OnTerminal:
         self._best: tuple[float, str] | None = None
         self._lock = threading.Lock()
         self._draw()
+
+    def noted(self, text: str) -> None:
+        self._live.console.print(text, highlight=False, markup=False)
 
     def launched(self, label: str, candidate: Candidate) -> None:
         with self._lock:

@@ -4,10 +4,14 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from autotune import dotted
 from autotune.export.ds_config import exported_ds_config
+from autotune.lint.check import verdict_of
+from autotune.lint.subject import Launcher
 from autotune.outcome import Measurement
 from autotune.search.candidate import TrialRecord
 from autotune.search.confirm import LOSS_TOLERANCE, Confirmation
+from autotune.search.refusal import lint_for
 from autotune.step_times import Interval
 from autotune.study import StudyView, tokens_per_s_of_runs
 
@@ -43,6 +47,7 @@ def build_record(study: StudyView) -> dict[str, Any]:
         "ds_config": exported_ds_config(study),
         "model_settings": dict(exported.candidate.model_settings),
         "composition_error": composition_error(exported, confirmation),
+        "lint": _lint(study),
         "losses": {
             "relative_difference": confirmation.loss_difference,
             "tolerance": LOSS_TOLERANCE,
@@ -57,6 +62,18 @@ def build_record(study: StudyView) -> dict[str, Any]:
             "by_status": dict(study.counts),
             "space": study.setup.space.name,
         },
+    }
+
+
+def _lint(study: StudyView) -> dict[str, Any]:
+    """Return what the gate's rules find in the exported config."""
+    config = exported_ds_config(study)
+    # "auto" is left in it only where the user's base had it, for Hugging Face to resolve.
+    launcher = Launcher.HF if "auto" in dotted.flatten(config).values() else Launcher.DEEPSPEED
+    findings = lint_for(study.setup.workload, config, launcher=launcher)
+    return {
+        "verdict": verdict_of(findings).value,
+        "findings": [finding.to_json() for finding in findings],
     }
 
 

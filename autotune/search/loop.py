@@ -13,6 +13,7 @@ from autotune.search.budget import Budget
 from autotune.search.candidate import Candidate, TrialRecord
 from autotune.search.progress import Progress
 from autotune.search.proposer import Proposer
+from autotune.search.refusal import refusal
 from autotune.search.sampler import StoredStudy
 from autotune.search.screen import Screen
 from autotune.space import SearchSpace
@@ -69,7 +70,7 @@ class Search:
                 while self._fill(executor, running):
                     done, _ = wait(running, return_when=FIRST_COMPLETED)
                     for future in done:
-                        self._tell(future, *running[future])
+                        self._end(*running[future], future.result())
                         del running[future]
             except BaseException:
                 # Ctrl-C, a failed pool, or a bug: none of them may lose a trial.
@@ -116,6 +117,10 @@ class Search:
             if candidate is None:
                 break
             number = self.study.begin(candidate, self.space)
+            refused = refusal(candidate, self.workload)
+            if refused is not None:
+                self._end(number, candidate, refused)
+                continue
             future = executor.submit(
                 self.evaluator.evaluate, self._request(number, candidate), self.progress.marked
             )
@@ -133,8 +138,8 @@ class Search:
             best_tokens_per_s=None if candidate.is_baseline else self._best_tokens_per_s,
         )
 
-    def _tell(self, future: Future[Outcome], number: int, candidate: Candidate) -> None:
-        outcome = future.result()
+    def _end(self, number: int, candidate: Candidate, outcome: Outcome) -> None:
+        """Store an outcome, and learn from it."""
         self.study.tell(
             number,
             outcome,

@@ -9,6 +9,9 @@ from autotune.search.candidate import Candidate
 class Progress(Protocol):
     """Told of what happens; may be called from several threads."""
 
+    def noted(self, text: str) -> None:
+        """Something was decided that a user should know."""
+
     def launched(self, label: str, candidate: Candidate) -> None:
         """A trial was launched."""
 
@@ -24,6 +27,9 @@ class Progress(Protocol):
 
 class Silent:
     """Tells nobody."""
+
+    def noted(self, text: str) -> None:
+        """Do nothing."""
 
     def launched(self, label: str, candidate: Candidate) -> None:
         """Do nothing."""

@@ -19,6 +19,13 @@ COMMANDS = {
         --gpu-type --gpus --host-memory --json --memory-ceiling --model --nodes --seq-len --space
         --trainable-params
     """,
+    "gate": """
+        ds_config --accepted --activation-checkpointing --ask-deepspeed --baseline
+        --client-optimizer --devices --diff --explain --fix --fix-output --format --gpu-memory
+        --gpu-type --gpus --hf-args --host-memory --ignore --launcher --list-rules --max-age
+        --max-regression --measure --model --nodes --params --pipeline-stages --ray-address
+        --seq-len --strict --tensor-parallel --trainable-params --write-accepted
+    """,
     "export": "study --folder --json --storage",
     "dashboard": "study --host --port --storage",
 }
@@ -57,7 +64,7 @@ def test_every_command_and_option_has_help(
 
 def test_help_says_what_the_exit_codes_mean(capsys: pytest.CaptureFixture[str]) -> None:
     out = " ".join(autotune_here("--help", capsys=capsys).out.split())
-    for code in ("0 yes", "1 nothing that was asked about fits", "3 the pool failed", "130"):
+    for code in ("0 yes", "1 the gate says no, or nothing that was asked about fits", "3 the pool failed", "130"):
         assert code in out
 
 
