@@ -121,7 +121,7 @@ class _Builder:
                 return self._loader.construct_object(node)
             except ValueError:
                 return node.value
-        plain = getattr(node, "style", None) is None
+        plain = not getattr(node, "style", None)
         if plain and node.tag == _TEXT and _NUMBER_AS_TEXT.fullmatch(node.value):
             self._findings.append(
                 finding(

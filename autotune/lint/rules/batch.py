@@ -71,7 +71,7 @@ def batch_arithmetic(subject: Subject) -> Iterator[Fault]:
     if resolved and STEPS not in subject.config:
         sizes[STEPS] = 1  # accelerate, utils/dataclasses.py: DeepSpeedPlugin
     if values[TRAIN] is None and values[MICRO] is None:
-        yield _no_size(values[STEPS])
+        yield from _no_size(values[STEPS])
         return
     too_small = [key for key, size in sizes.items() if size is not None and not size > 0]
     for key in too_small:
@@ -85,6 +85,7 @@ def batch_arithmetic(subject: Subject) -> Iterator[Fault]:
     )
     if not too_small and not batch.holds:
         yield _no_product(batch)
+        yield from _other_steps(batch)
 
 
 RULES = (batch_arithmetic,)
@@ -100,13 +101,19 @@ def _ranks(subject: Subject) -> int | None:
     return subject.launch.data_parallel
 
 
-def _no_size(steps: object) -> Fault:
-    given = f"; {STEPS}={shown(steps)} alone says nothing of the batch" if steps is not None else ""
-    return Fault(
+def _no_size(steps: object) -> Iterator[Fault]:
+    yield Fault(
         field=MICRO,
-        message=f"{MICRO}: neither it nor {TRAIN} is given{given}",
+        message=f"{MICRO}: neither it nor {TRAIN} is given",
         suggestion=f"give {MICRO}, the samples that one rank takes at once",
     )
+    if steps is not None:
+        yield Fault(
+            field=TRAIN,
+            message=f"{TRAIN}: {STEPS}={shown(steps)} alone says nothing of the batch",
+            suggestion=f"give it, or {MICRO}",
+            severity=Severity.WARNING,
+        )
 
 
 def _no_product(batch: _Batch) -> Fault:
@@ -129,6 +136,21 @@ def _no_product(batch: _Batch) -> Fault:
         + equation,
         suggestion="; or ".join(_ways_out(batch)),
     )
+
+
+def _other_steps(batch: _Batch) -> Iterator[Fault]:
+    """Yield the accumulation that would keep the other sizes, at its own place in the file."""
+    if batch.train is None or not (batch.micro and batch.steps and batch.ranks):
+        return
+    steps, rest = divmod(batch.train, batch.micro * batch.ranks)
+    if rest == 0:
+        yield Fault(
+            field=STEPS,
+            message=f"{STEPS}={shown(batch.steps)}: {shown(steps)} would keep "
+            f"{TRAIN}={shown(batch.train)}",
+            suggestion=f"{STEPS}: {shown(steps)}",
+            severity=Severity.WARNING,
+        )
 
 
 def _ways_out(batch: _Batch) -> Iterator[str]:

@@ -12,9 +12,9 @@ from autotune.lint.finding import RefusedBy, Severity
 from autotune.lint.rule import Fault, rule
 from autotune.lint.rules.auto import AUTO
 from autotune.lint.rules.batch import STEPS, TRAIN
-from autotune.lint.training_arguments import Expected, TrainingArguments
 from autotune.lint.shown import shown
 from autotune.lint.subject import Launcher, Subject
+from autotune.lint.training_arguments import Expected, TrainingArguments
 
 _ZERO = "zero_optimization"
 _WARMUP = "scheduler.params.warmup_num_steps"
@@ -25,9 +25,10 @@ def hf_refuses(subject: Subject) -> Iterator[Fault]:
     """Accelerate or the Trainer stops at the config, whatever its arguments are.
 
     Accelerate wants a `zero_optimization` section, if only with stage 0 (utils/dataclasses.py:
-    DeepSpeedPlugin.__post_init__), and not the boolean that DeepSpeed once took. An explicit `warmup_num_steps` of 0 can never equal what transformers compares
-    it with, the larger of 1 and its own warm-up steps (integrations/deepspeed.py:
-    trainer_config_finalize), and DeepSpeed refuses it too.
+    DeepSpeedPlugin.__post_init__), and not the boolean that DeepSpeed once took. An explicit
+    `warmup_num_steps` of 0 can never equal what transformers compares it with, the larger of 1 and
+    its own warm-up steps (integrations/deepspeed.py: trainer_config_finalize), and DeepSpeed
+    refuses it too.
     """
     if subject.launch.launcher is not Launcher.HF:
         return
