@@ -7,7 +7,6 @@ from typing import Any
 
 _BOOL_WORDS = frozenset(("true", "yes", "on", "t", "y", "false", "no", "off", "f", "n"))
 _LARGEST_WHOLE = 2**63
-"""Floats from here on are no integers to pydantic."""
 
 
 class Kind(StrEnum):
@@ -20,6 +19,8 @@ class Kind(StrEnum):
     INTEGER = "int"
     WHOLE = "whole"
     """A float without a fraction that pydantic takes for an integer."""
+    HUGE = "huge"
+    """A whole float of 2**63 or more, which is no integer to pydantic."""
     FRACTION = "fraction"
     NOT_FINITE = "not-finite"
     BIT_TEXT = "bit-text"
@@ -28,6 +29,8 @@ class Kind(StrEnum):
     NUMBER_TEXT = "number-text"
     """A number as a string that pydantic does not read as an integer, such as "5e8"."""
     BOOL_TEXT = "bool-text"
+    EMPTY = "empty"
+    """The empty string."""
     TEXT = "text"
     TEXTS = "texts"
     """A list of strings, or an empty one."""
@@ -47,12 +50,14 @@ _PHRASES = {
     Kind.BIT: "a number",
     Kind.INTEGER: "a number",
     Kind.WHOLE: "a number",
+    Kind.HUGE: "a float too large for one",
     Kind.FRACTION: "a number with a fraction",
     Kind.NOT_FINITE: "not finite",
     Kind.BIT_TEXT: "a string",
     Kind.INTEGER_TEXT: "a string",
     Kind.NUMBER_TEXT: "a string",
     Kind.BOOL_TEXT: "a string",
+    Kind.EMPTY: "an empty string",
     Kind.TEXT: "a string",
     Kind.TEXTS: "a list",
     Kind.OTHERS: "a list",
@@ -65,12 +70,14 @@ PROBES: Mapping[Kind, tuple[Any, ...]] = {
     Kind.BIT: (0, 1),
     Kind.INTEGER: (2, 8),
     Kind.WHOLE: (2.0, 8.0),
+    Kind.HUGE: (1e300,),
     Kind.FRACTION: (0.5, 1.5),
     Kind.NOT_FINITE: (math.inf,),
     Kind.BIT_TEXT: ("0", "1"),
     Kind.INTEGER_TEXT: ("2", "8"),
     Kind.NUMBER_TEXT: ("0.5", "1.5"),
     Kind.BOOL_TEXT: ("true", "false"),
+    Kind.EMPTY: ("",),
     Kind.TEXT: ("autotune",),
     Kind.TEXTS: ([], ["autotune"]),
     Kind.OTHERS: ([1],),
@@ -108,10 +115,14 @@ def _kind_of_number(value: float) -> Kind:
         return Kind.INTEGER
     if not math.isfinite(value):
         return Kind.NOT_FINITE
-    return Kind.WHOLE if value.is_integer() and abs(value) < _LARGEST_WHOLE else Kind.FRACTION
+    if not value.is_integer():
+        return Kind.FRACTION
+    return Kind.WHOLE if abs(value) < _LARGEST_WHOLE else Kind.HUGE
 
 
 def _kind_of_text(text: str) -> Kind:
+    if not text:
+        return Kind.EMPTY
     if text in ("0", "1"):
         return Kind.BIT_TEXT
     if text.lower() in _BOOL_WORDS:

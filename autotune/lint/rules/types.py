@@ -12,7 +12,7 @@ from typing import Any
 from autotune.ds_config.inert import inert_keys
 from autotune.fields.kind import Kind, bool_in, kind_of, number_in
 from autotune.fields.probe import LIMIT
-from autotune.fields.table import Field
+from autotune.fields.table import Field, field_of
 from autotune.lint.finding import Fix, RefusedBy, Severity
 from autotune.lint.rule import Fault, rule
 from autotune.lint.shown import shown
@@ -21,13 +21,13 @@ from autotune.lint.walk import Entry, entries
 
 _NUMBERS = frozenset((Kind.BIT, Kind.INTEGER, Kind.WHOLE))
 _STRINGS = frozenset(
-    (Kind.TEXT, Kind.BOOL_TEXT, Kind.BIT_TEXT, Kind.INTEGER_TEXT, Kind.NUMBER_TEXT)
+    (Kind.EMPTY, Kind.TEXT, Kind.BOOL_TEXT, Kind.BIT_TEXT, Kind.INTEGER_TEXT, Kind.NUMBER_TEXT)
 )
 _LISTS = frozenset((Kind.TEXTS, Kind.OTHERS))
 _RIGHT = {
     "bool": frozenset((Kind.BOOL, Kind.BIT)),
-    "int": _NUMBERS,
-    "float": _NUMBERS | {Kind.FRACTION, Kind.NOT_FINITE},
+    "int": _NUMBERS | {Kind.HUGE},
+    "float": _NUMBERS | {Kind.HUGE, Kind.FRACTION, Kind.NOT_FINITE},
     "str": _STRINGS,
     "list": _LISTS,
     "dict": frozenset((Kind.SECTION,)),
@@ -75,7 +75,7 @@ def type_(subject: Subject) -> Iterator[Fault]:
     inert: frozenset[str] | None = None
     for entry in entries(subject.config):
         fault = _type_fault(entry)
-        if fault is None:
+        if fault is None or (entry.path == "optimizer.params" and not _names_optimizer(subject)):
             continue
         if fault.severity is None and fault.refused_by is not None:
             # Kept as it is, and perhaps never used.
@@ -111,9 +111,14 @@ def limit(subject: Subject) -> Iterator[Fault]:
 RULES = (type_, limit)
 
 
+def _names_optimizer(subject: Subject) -> bool:
+    # Without a type its params are not read.
+    return subject.value("optimizer.type") is not None
+
+
 def _type_fault(entry: Entry) -> Fault | None:
     field = entry.field
-    if field is None or field.removed or (entry.value == "auto" and not _is_top_section(entry)):
+    if field is None or field.removed or (entry.value == "auto" and not _is_read_as_section(entry)):
         return None
     if field.key == _ZERO and isinstance(entry.value, bool):
         return None  # The old form of the section: told as deprecated.
@@ -133,7 +138,9 @@ def _limit_fault(entry: Entry) -> str | None:
     field, value = entry.field, entry.value
     if field is None or value == "auto" or (value is None and "null" not in field.refuses):
         return None
-    if field.type == "int" and kind_of(value) is Kind.FRACTION:
+    if value is None and field.choices:
+        return f"must be one of {', '.join(map(str, field.choices))}"
+    if field.type == "int" and not field.choices and kind_of(value) is Kind.FRACTION:
         return None  # The type is the fault, whatever the limits.
     if field.items and isinstance(value, list):
         wrong = [item for item in value if item not in field.items]
@@ -148,7 +155,7 @@ def _is_held(field: Field) -> bool:
 
 def _refused(entry: Entry, field: Field, kind: Kind) -> Fault:
     what = f"must be {_expected(field, kind)}, not {kind.phrase}"
-    if _RIGHT[field.type] - {Kind.NULL} <= set(field.refuses):
+    if _RIGHT[field.type] - {Kind.NULL, Kind.HUGE} <= set(field.refuses):
         what = "must be left out: DeepSpeed takes no value here that JSON can hold"
         return Fault(field=entry.path, message=f"{entry.path}={shown(entry.value)}: {what}")
     if kind is Kind.NOT_FINITE:
@@ -226,9 +233,11 @@ def _is_missing(entry: Entry) -> bool:
     )
 
 
-def _is_top_section(entry: Entry) -> bool:
-    # Below the top level pydantic models drop "auto"; here it is no section.
-    return entry.field is not None and entry.field.type == "section" and not entry.section
+def _is_read_as_section(entry: Entry) -> bool:
+    # Pydantic models drop "auto" among their own fields; elsewhere it is no section.
+    above = field_of(entry.section) if entry.section else None
+    is_section = entry.field is not None and entry.field.type == "section"
+    return is_section and (above is None or not above.validated)
 
 
 def _converted(field: Field, value: Any) -> Any:

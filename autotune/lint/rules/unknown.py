@@ -75,13 +75,14 @@ def unknown_key(subject: Subject) -> Iterator[Fault]:
     So a key is an error where DeepSpeed refuses it, where it is a misspelling of a key that exists,
     where it is a key that exists and stands in the wrong place, and where it is a whole block about
     what DeepSpeed does. Other keys at the top level may be the program's own: a warning.
+    The value "auto" is dropped everywhere before anybody looks at its key.
     `_comment`, `//` and the like are remarks, and harmless where DeepSpeed passes over them.
     """
     for entry in entries(subject.config):
         if entry.field is not None or (subject.form == "neox" and not entry.section):
             continue
         above = field_of(entry.section) if entry.section else None
-        if above is not None and above.validated:
+        if above is not None and above.validated and entry.value != "auto":
             yield _refused(subject, entry)
         elif not is_comment(entry.key) and entry.key.lower() not in _REMARKS:
             yield _passed_over(subject, entry)
