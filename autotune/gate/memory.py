@@ -94,10 +94,13 @@ def judge_memory(subject: Subject, *, setting: MemorySetting) -> MemoryJudgement
         )
     except NotJudgedError as reason:
         return MemoryJudgement(reason=str(reason))
-    judged = _judge(job)
-    findings = tuple(_findings(subject, job, judged))
-    if not findings:
-        findings = tuple(performance_findings(subject, job))
+    try:
+        judged = _judge(job)
+        findings = tuple(_findings(subject, job, judged))
+        if not findings:
+            findings = tuple(performance_findings(subject, job))
+    except OverflowError:
+        return MemoryJudgement(reason="memory is not judged: a size is larger than any number")
     memory = _telling(judged).bill.to_json() | {"assumptions": list(job.assumed)}
     return MemoryJudgement(findings=findings, memory=memory)
 
