@@ -160,8 +160,7 @@ def offload_client_optimizer(subject: Subject) -> Iterator[Fault]:
                 severity=Severity.WARNING,
             )
         return
-    keys = [_OPTIMIZER, _FORCE] if is_set(subject, _FORCE) else [_OPTIMIZER]
-    for key in keys:
+    for key in (_OPTIMIZER, _FORCE):
         yield fault(
             subject,
             key,
