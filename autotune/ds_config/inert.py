@@ -9,9 +9,11 @@ judged here, and neither is DeepCompile.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from autotune.ds_config.facts import Facts, UnknownFactError
+from autotune.ds_config.inert_rule import Rule
 from autotune.ds_config.inert_sections import SECTION_RULES
 from autotune.ds_config.inert_zero import ZERO_RULES
 from autotune.ds_config.spelling import current_key, documented, is_superseded
@@ -47,12 +49,15 @@ def _reason(key: str, flat: Mapping[str, Any], facts: Facts) -> str | None:
         return None  # DeepSpeed refuses the value wherever it stands.
     if is_superseded(key, flat):
         return f"DeepSpeed takes {name if name in flat else 'the bf16 section'} instead"
-    for rule in RULES:
-        if not rule.covers(name):
-            continue
+    for rule in _rules_about(name):
         try:
             if rule.cannot_act(facts, flat[key]):
                 return rule.why
         except UnknownFactError:
             continue
     return None
+
+
+@lru_cache(maxsize=4096)
+def _rules_about(name: str) -> tuple[Rule, ...]:
+    return tuple(rule for rule in RULES if rule.covers(name))

@@ -9,6 +9,7 @@ from typing import Any
 from autotune import dotted
 from autotune.ds_config.spelling import documented
 from autotune.fields.table import documented_key
+from autotune.lint.walk import Entry, entries
 from autotune.model_shape import ModelShape
 
 
@@ -74,6 +75,11 @@ class Subject:
     def flat(self) -> Mapping[str, Any]:
         """Leaves under dotted keys, as the file spells them."""
         return dotted.flatten(self.config)
+
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        """Every key in a section that DeepSpeed knows, with its field."""
+        return tuple(entries(self.config))
 
     @cached_property
     def documented(self) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from autotune.lint.finding import Fix, RefusedBy, Severity
 from autotune.lint.rule import Fault, rule
 from autotune.lint.shown import shown
 from autotune.lint.subject import Subject
-from autotune.lint.walk import Entry, entries
+from autotune.lint.walk import Entry
 
 _ZERO = "zero_optimization"
 _SWITCHES = {
@@ -31,7 +31,7 @@ def deprecated(subject: Subject) -> Iterator[Fault]:
 
     A switch that is off is told as a note: it changes nothing today, and will be refused one day.
     """
-    for entry in entries(subject.config):
+    for entry in subject.entries:
         field = entry.field
         if field is not None and field.deprecated and entry.section:
             if _new_beside(subject, entry) is None:
@@ -51,7 +51,7 @@ def deprecated_beside_new(subject: Subject) -> Iterator[Fault]:
 
     Remove the old key.
     """
-    for entry in entries(subject.config):
+    for entry in subject.entries:
         new = _new_beside(subject, entry)
         if new is not None and entry.value != "auto":
             yield Fault(
@@ -75,7 +75,7 @@ def removed(subject: Subject) -> Iterator[Fault]:
 
     Remove it. Where it was switched on, the message says what takes its place, if anything does.
     """
-    for entry in entries(subject.config):
+    for entry in subject.entries:
         if entry.field is None or entry.field.removed is None:
             continue
         what = entry.field.removed.partition(" See http")[0]

@@ -17,7 +17,7 @@ from autotune.lint.finding import Fix, RefusedBy, Severity
 from autotune.lint.rule import Fault, rule
 from autotune.lint.shown import shown
 from autotune.lint.subject import Subject
-from autotune.lint.walk import Entry, entries
+from autotune.lint.walk import Entry
 
 _NUMBERS = frozenset((Kind.BIT, Kind.INTEGER, Kind.WHOLE))
 _STRINGS = frozenset(
@@ -73,7 +73,7 @@ def type_(subject: Subject) -> Iterator[Fault]:
     may be written as a float: 5e8 is an integer to DeepSpeed.
     """
     inert: frozenset[str] | None = None
-    for entry in entries(subject.config):
+    for entry in subject.entries:
         fault = _type_fault(entry)
         if fault is None or (entry.path == "optimizer.params" and not _names_optimizer(subject)):
             continue
@@ -96,7 +96,7 @@ def limit(subject: Subject) -> Iterator[Fault]:
 
     The message says what is allowed. A list of stages is for DeepSpeed's autotuner only.
     """
-    for entry in entries(subject.config):
+    for entry in subject.entries:
         fault = _limit_fault(entry)
         if fault is None or entry.field is None:
             continue
@@ -111,6 +111,12 @@ def limit(subject: Subject) -> Iterator[Fault]:
 RULES = (type_, limit)
 
 
+def _is_empty(entry: Entry, field: Field) -> bool:
+    """Whether DeepSpeed refuses a value for being empty, whatever it is (`autotuning.exps_dir`)."""
+    asks = not field.validated and field.type == "str" and Kind.EMPTY.value in field.refuses
+    return asks and not entry.value
+
+
 def _names_optimizer(subject: Subject) -> bool:
     # Without a type its params are not read.
     return subject.value("optimizer.type") is not None
@@ -123,7 +129,7 @@ def _type_fault(entry: Entry) -> Fault | None:
     if field.key == _ZERO and isinstance(entry.value, bool):
         return None  # The old form of the section: told as deprecated.
     kind = kind_of(entry.value)
-    if kind.value in field.refuses:
+    if kind.value in field.refuses or _is_empty(entry, field):
         # Choices are of one kind with what is none of them, and told by the other rule.
         is_told = field.choices or _limit_fault(entry)
         return None if is_told else _refused(entry, field, kind)

@@ -10,7 +10,7 @@ from autotune.lint.finding import Fix, RefusedBy, Severity
 from autotune.lint.rule import Fault, rule
 from autotune.lint.shown import shown
 from autotune.lint.subject import Subject
-from autotune.lint.walk import Entry, entries
+from autotune.lint.walk import Entry
 
 _REMARKS = frozenset(
     ("comment", "comments", "description", "doc", "help", "note", "notes", "readme", "remarks")
@@ -78,7 +78,7 @@ def unknown_key(subject: Subject) -> Iterator[Fault]:
     The value "auto" is dropped everywhere before anybody looks at its key.
     `_comment`, `//` and the like are remarks, and harmless where DeepSpeed passes over them.
     """
-    for entry in entries(subject.config):
+    for entry in subject.entries:
         if entry.field is not None or (subject.form == "neox" and not entry.section):
             continue
         above = field_of(entry.section) if entry.section else None
@@ -105,7 +105,7 @@ def key_given_twice(subject: Subject) -> Iterator[Fault]:
     Keep one of them.
     """
     seen: dict[str, Entry] = {}
-    for entry in entries(subject.config):
+    for entry in subject.entries:
         if entry.field is None or not entry.field.validated or entry.value == "auto":
             continue
         name = documented_key(entry.path)
