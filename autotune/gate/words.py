@@ -1,7 +1,7 @@
 """A bill that is too large, in one sentence."""
 
 from autotune.ceiling import GIB
-from autotune.gate.job import Job
+from autotune.gate.job import Job, is_assumed
 from autotune.gate.room import Judged
 from autotune.predict.memory.verdict import Room
 from autotune.predict.training import ModelSettings
@@ -36,7 +36,7 @@ def _claim(job: Job, judged: list[Judged], telling: Judged) -> str:
     if telling.device is Room.TOO_LARGE:
         even = " even" if len(job.settings) > 1 else ""
         return f"device memory does not suffice{even} {_words(telling.settings)}"
-    if telling.needed_bytes < job.device.memory_bytes:
+    if telling.needed_bytes < job.device.memory_bytes and not is_assumed(telling.training):
         return "device memory may not suffice once it is fragmented"
     return "device memory may not suffice"
 
