@@ -244,7 +244,7 @@ def gate(
     results = [_gated(replace(request, ds_config=name), mending, shown) for name in names]
     if write_accepted and accepted is not None:
         results = _accept(results, accepted)
-    _print_results(results, output_format)
+    _print_results(results, output_format, strict=strict)
     if not all(result.passes(strict=strict) for result in results):
         raise typer.Exit(1)
 
@@ -333,14 +333,14 @@ def _accept(results: list["GateResult"], path: Path) -> list["GateResult"]:
     return now
 
 
-def _print_results(results: list["GateResult"], output_format: str) -> None:
+def _print_results(results: list["GateResult"], output_format: str, *, strict: bool) -> None:
     from autotune.report.gate import WRITERS, print_result
 
     if output_format == "text":
         for result in results:
             print_result(result)
     else:
-        sys.stdout.write(WRITERS[output_format](results))
+        sys.stdout.write(WRITERS[output_format](results, strict=strict))
 
 
 def _print_pages(identifier: str | None) -> None:

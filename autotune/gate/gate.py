@@ -1,7 +1,8 @@
 """The steps of the gate: read, lint, predict, ask, compare, measure; then what counts of it."""
 
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autotune.errors import ConfigError
@@ -22,6 +23,8 @@ from autotune.lint.finding import Finding, Severity, Verdict
 from autotune.lint.subject import Subject
 
 _ORDER = {severity: place for place, severity in enumerate(Severity)}
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+"""Not tab and line break."""
 _NOT_READ = "the config cannot be read"
 
 
@@ -64,7 +67,7 @@ def gate(request: GateRequest, *, text: bytes | None = None) -> GateResult:
     judged = _Judged(findings=list(document.findings))
     if document.subject is not None:
         _judge(judged, document.subject, request, setting=setting, record=record)
-    found = (document.in_file_words(finding) for finding in judged.findings)
+    found = (_readable(document.in_file_words(finding)) for finding in judged.findings)
     kept = [finding for finding in found if finding.rule not in request.ignore]
     counting, accepted = split_accepted(kept, entries)
     return GateResult(
@@ -115,6 +118,26 @@ def _measure(judged: _Judged, subject: Subject, request: GateRequest, *, record:
     judged.findings += compare_measured(
         judged.measured, record, max_regression=request.max_regression
     )
+
+
+def _readable(finding: Finding) -> Finding:
+    """Return a finding without what a config may hold and no output can: it quotes the config."""
+    return replace(
+        finding,
+        field=_printable(finding.field),
+        message=_printable(finding.message),
+        suggestion=finding.suggestion and _printable(finding.suggestion),
+    )
+
+
+def _printable(text: str) -> str:
+    r"""Return a text with control characters and lone surrogates escaped.
+
+    Example:
+        >>> _printable("a\x1b[31m\nb")
+        'a\\x1b[31m\nb'
+    """
+    return _UNPRINTABLE.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def _file_of(name: str, ds_config: str) -> str:

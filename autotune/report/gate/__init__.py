@@ -1,6 +1,7 @@
 """What the gate says, in the forms that people, CI systems and code hosts read."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from autotune.gate.result import GateResult
 from autotune.report.gate.github import github_annotations
@@ -11,14 +12,24 @@ from autotune.report.gate.text import print_page, print_result, print_rules
 
 __all__ = ["FORMATS", "WRITERS", "Writer", "print_page", "print_result", "print_rules"]
 
-Writer = Callable[[Sequence[GateResult]], str]
-"""Gives the whole text of one or several results."""
+
+class Writer(Protocol):
+    """Gives the whole text of one or several results."""
+
+    def __call__(self, results: Sequence[GateResult], *, strict: bool) -> str:
+        """Write.
+
+        Args:
+            results: one per config.
+            strict: whether warnings fail.
+        """
+
 
 WRITERS: Mapping[str, Writer] = {
-    "json": json_object,
+    "json": lambda results, *, strict: json_object(results),
     "junit": junit_xml,
-    "github": github_annotations,
-    "sarif": sarif_log,
+    "github": lambda results, *, strict: github_annotations(results),
+    "sarif": lambda results, *, strict: sarif_log(results),
 }
 """Every form but `text`, which is printed on a console."""
 

@@ -18,4 +18,4 @@ def json_object(results: Sequence[GateResult]) -> str:
         verdict = verdict_of(finding for result in results for finding in result.findings)
         value = {"verdict": verdict.value, "results": [result.to_json() for result in results]}
     # A config may hold NaN, which JSON has not: messages quote it, values of findings never do.
-    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(value, indent=2, allow_nan=False) + "\n"

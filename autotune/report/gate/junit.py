@@ -1,7 +1,7 @@
 """`--format junit`: a test suite per config, a test case per rule that was applied.
 
-The form that Jenkins, GitLab and others read (testmoapp/junitxml describes it): errors are
-failures, warnings and notes the `system-out` of a case that passed.
+The form that Jenkins, GitLab and others read (testmoapp/junitxml describes it): what fails the gate
+is a failure, any other finding the `system-out` of a case that passed.
 """
 
 import re
@@ -17,22 +17,22 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold, escaped or not."""
 
 
-def junit_xml(results: Sequence[GateResult]) -> str:
-    """Return the results as JUnit XML."""
+def junit_xml(results: Sequence[GateResult], *, strict: bool = False) -> str:
+    """Return the results as JUnit XML; with `strict` warnings are failures too."""
     suites = ET.Element("testsuites", name="autotune gate")
     for result in results:
-        suites.append(_suite(result))
+        suites.append(_suite(result, strict=strict))
     for name in ("tests", "failures"):
         suites.set(name, str(sum(int(suite.get(name, 0)) for suite in suites)))
     ET.indent(suites)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(suites, encoding="unicode")}\n'
 
 
-def _suite(result: GateResult) -> ET.Element:
+def _suite(result: GateResult, *, strict: bool) -> ET.Element:
     name = _as_xml(shown_path(result.file))
     suite = ET.Element("testsuite", name=name)
     found = {finding.rule for finding in result.findings}
-    cases = [_case(name, finding) for finding in result.findings]
+    cases = [_case(name, finding, strict=strict) for finding in result.findings]
     # Rules that found nothing are tests that passed, so that a report is never empty.
     cases += [_passed(name, rule) for rule in pages() if rule not in found]
     suite.extend(cases)
@@ -46,13 +46,13 @@ def _passed(suite: str, rule: str) -> ET.Element:
     return ET.Element("testcase", classname=suite, name=rule)
 
 
-def _case(suite: str, finding: Finding) -> ET.Element:
+def _case(suite: str, finding: Finding, *, strict: bool) -> ET.Element:
     name = f"{finding.rule}: {finding.field}" if finding.field else finding.rule
     case = ET.Element("testcase", classname=suite, name=_as_xml(name), file=suite)
     if finding.line is not None:
         case.set("line", str(finding.line))
     text = _as_xml(_told(finding))
-    if finding.severity is Severity.ERROR:
+    if finding.severity is Severity.ERROR or (strict and finding.severity is Severity.WARNING):
         failure = ET.SubElement(
             case, "failure", type=finding.rule, message=_as_xml(finding.message)
         )

@@ -13,7 +13,10 @@ def shown_path(ds_config: str) -> str:
         >>> shown_path("./configs/ds.json"), shown_path("-")
         ('configs/ds.json', 'stdin')
     """
-    return _STDIN_NAME if ds_config == STDIN else ds_config.removeprefix("./")
+    if ds_config == STDIN:
+        return _STDIN_NAME
+    # A name that is no UTF-8 reaches Python as lone surrogates.
+    return ds_config.removeprefix("./").encode("utf-8", "replace").decode("utf-8")
 
 
 def whole_message(finding: Finding) -> str:
