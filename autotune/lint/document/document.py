@@ -20,7 +20,10 @@ _YAML_SUFFIXES = (".yaml", ".yml")
 _JSON_SUFFIXES = (".json", ".hjson")
 _NESTED_IN = ("deepspeed", "deepspeed_config", "ds_config")
 """Where programs with a YAML of their own keep a whole ds_config."""
+_KINDS = {type(None): "nothing", list: "a list", str: "a string", bool: "a boolean"}
 _TWO_BETAS = 2
+_BRACED = re.compile(r"\s*(?:(?:#|//)[^\r\n]*+\s*+)*+[{\[]")
+"""JSON and Hjson begin with a bracket, after comments; YAML seldom does."""
 _KEY = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)*")
 
 
@@ -95,7 +98,7 @@ def read_document(
 
 def _read(text: str, *, name: str, launcher: Launcher) -> Reading:
     suffix = Path(name).suffix.lower()
-    braced = text.lstrip().startswith(("{", "[", "#", "/"))
+    braced = _BRACED.match(text) is not None
     if suffix not in _YAML_SUFFIXES:
         return read_json(text, launcher) if braced or suffix in _JSON_SUFFIXES else read_yaml(text)
     if braced:
@@ -136,7 +139,7 @@ def _document(reading: Reading, *, name: str, launch: Launch, folder: Path | Non
 
 
 def _no_mapping(value: Any) -> Finding:
-    kind = "nothing" if value is None else f"a {type(value).__name__}"
+    kind = _KINDS.get(type(value), "a number")
     return finding(
         NOT_READABLE,
         f"not a config: the file holds {kind} where a mapping belongs",

@@ -47,7 +47,8 @@ def read_json(text: str, launcher: Launcher) -> Reading:
     """Read a text as the launcher would; where that fails, name the likely slip."""
     seen, places = scan(text), Places(text)
     strict, loose = _json(text), _hjson(text)
-    as_meant = not isinstance(loose, _Unreadable) and loose == seen.value
+    # hjson reads YAML too, in its own way: `fp16:` takes the line below for its text.
+    as_meant = loose == seen.value and not any(d.slip is Slip.KEY_AS_TEXT for d in seen.departures)
     if not isinstance(strict, _Unreadable) and (as_meant or launcher is Launcher.HF):
         value = loose if as_meant and launcher is Launcher.DEEPSPEED else strict
         found = list(_no_numbers(seen, places))

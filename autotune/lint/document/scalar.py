@@ -11,6 +11,7 @@ _DECIMAL_COMMA = re.compile(r"-?\d+,\d+(?:[eE][-+]?\d+)?(?=\s*(?:[},#]|//|$)|[ \
 _SPACED_NUMBER = re.compile(r"-?\d+(?:[ \t]+\d+)+(?=\s*(?:[,}\]#]|//|$)|[ \t]*[\r\n])")
 _WORD = re.compile(r"[^\s,:{}\[\]#\"']+")
 _TOKEN = re.compile(r"(?:(?!//|/\*)[^,{}\[\]\r\n#])*")
+_KEY_AND_VALUE = re.compile(r"[\w.-]+:(?:\s|$)")
 # ${x}, $x, {{ x }}, {% x %}, <x>, {x}, %(x)s and GLOBAL_BATCH_SIZE
 _PLACEHOLDER = re.compile(
     r"\$\{[^}\n]*\}|\$\w+|\{\{.*?\}\}|\{%.*?%\}|<[^<>\n]+>|\{\w+\}|%\(\w+\)\w?"
@@ -84,7 +85,8 @@ def _bare(text: str, start: int) -> Scalar:
         return Scalar(value=_loose_number(token), end=end, slip=Slip.NUMBER_FORM)
     if token[-1] in "\"'" and token.count(token[-1]) == 1:
         return Scalar(value=token[:-1], end=end, slip=Slip.MISSING_QUOTE)
-    return Scalar(value=token, end=end, slip=Slip.BARE_TEXT)
+    slip = Slip.KEY_AS_TEXT if _KEY_AND_VALUE.match(token) else Slip.BARE_TEXT
+    return Scalar(value=token, end=end, slip=slip)
 
 
 def _number(literal: str) -> int | float:

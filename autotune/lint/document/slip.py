@@ -12,6 +12,7 @@ class Slip(StrEnum):
     MISSING_COMMA = "a missing comma"
     BARE_KEY = "a key without quotes"
     BARE_TEXT = "text without quotes"
+    KEY_AS_TEXT = "a key and its value, read as text"
     SINGLE_QUOTES = "single quotes"
     NO_BRACES = "no braces round the whole"
     EXTRA_COMMA = "a comma too many"
@@ -52,6 +53,7 @@ MENDS = {
     Slip.MISSING_COMMA: "put a comma between the two entries",
     Slip.BARE_KEY: "put the key into double quotes",
     Slip.BARE_TEXT: "put the text into double quotes",
+    Slip.KEY_AS_TEXT: "put braces round the section; or is it YAML? then name the file .yaml",
     Slip.SINGLE_QUOTES: "JSON knows double quotes only",
     Slip.NO_BRACES: "begin with { and end with }",
     Slip.EXTRA_COMMA: "drop it",

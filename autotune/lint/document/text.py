@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from autotune.lint.document.place import Places
 
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 18
 """A ds_config has a few kilobytes; what is larger is some other file."""
 
 

@@ -94,6 +94,7 @@ def test_hjson_is_a_warning_for_deepspeed_and_an_error_for_hugging_face(
         ('{"a": {{ stage }}}', "a", (1, 7), "a placeholder"),
         ('{"a": GLOBAL_BATCH, "b": 1}', "a", (1, 7), "a placeholder"),
         ('{"a": cpu, "b": 1}', "a", (1, 7), "text without quotes (cpu)"),
+        ("a:\n  b: 1\n", "a", (2, 3), "a key and its value, read as text"),
         ('{"a": true "b": 1}', "b", (1, 11), "a missing comma"),
         ('{"a": 1,, "b": 1}', "", (1, 9), "a comma too many"),
         ('{"a": ,}', "a", (1, 7), "a missing value"),
