@@ -4,7 +4,6 @@ Every function returns None for what depends on something unknown: an "auto" tha
 resolves, or a value of the wrong type, which is the type rule's to report.
 """
 
-import math
 from typing import Any
 
 from autotune import dotted
@@ -18,6 +17,8 @@ from autotune.lint.subject import Subject
 
 ZERO = "zero_optimization"
 _MISSING = object()
+_LARGEST = 1e300
+"""A longer integer does not fit a float."""
 _PRECISION = {
     "fp16": ("torch.float16", "fp16", "float16", "half"),
     "fp32": ("torch.float32", "fp32", "float32", "float"),
@@ -55,11 +56,19 @@ def flag(subject: Subject, key: str) -> bool | None:
 def number(subject: Subject, key: str) -> float | None:
     """Return a number, or its default where the file does not set it; "5e8" is one too."""
     value = value_of(subject, key)
-    if isinstance(value, bool):
+    return as_number(number_in(value) if isinstance(value, str) else value)
+
+
+def as_number(value: Any) -> float | None:
+    """Return a value if it is a number that can be calculated with.
+
+    Example:
+        >>> as_number(5), as_number(True), as_number(float("inf")), as_number(10**400)
+        (5, None, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    if isinstance(value, str):
-        return number_in(value)
-    return value if isinstance(value, int | float) and math.isfinite(value) else None
+    return value if abs(value) <= _LARGEST else None  # also false for nan
 
 
 def offload_device(subject: Subject, what: str) -> str | None:

@@ -39,12 +39,11 @@ def curriculum_metrics(subject: Subject) -> Iterator[Fault]:
     """Curriculum learning is switched on without a metric.
 
     `runtime/data_pipeline/config.py: get_curriculum_learning` asserts `curriculum_metrics` where
-    the section is enabled, even where data efficiency as a whole is off.
+    the section is enabled (by anything that Python takes for true), even where data efficiency as
+    a whole is off.
     """
     section = subject.section(_CURRICULUM)
-    if not section or value_of(subject, f"{_CURRICULUM}.enabled") is not True:
-        return
-    if "curriculum_metrics" not in section:
+    if section and section.get("enabled") and "curriculum_metrics" not in section:
         yield fault(
             subject,
             f"{_CURRICULUM}.curriculum_metrics",
@@ -61,7 +60,7 @@ def dynamic_batching_tokens(subject: Subject) -> Iterator[Fault]:
     is enabled.
     """
     section = subject.section(_DYNAMIC)
-    if section and value_of(subject, f"{_DYNAMIC}.enabled") is True and "max_tokens" not in section:
+    if section and section.get("enabled") and "max_tokens" not in section:
         yield fault(
             subject,
             f"{_DYNAMIC}.max_tokens",

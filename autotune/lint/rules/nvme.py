@@ -21,6 +21,8 @@ _PARAM = f"{ZERO}.offload_param"
 _SECTOR_BYTES = 512
 _SMALLEST_SWAPPED_BYTES = 1024**2
 """`runtime/swap_tensor/utils.py: MIN_AIO_BYTES`."""
+_USUAL_EMBEDDING = 32_000 * 4_096
+"""Elements; LLaMA-7B. Smaller models have no use for NVMe."""
 _ADAM_BUFFERS = {"adam": 4, "adamw": 4, "lion": 3, "adagrad": 3}
 """A parameter's master weights, its optimizer states and its gradient."""
 
@@ -48,16 +50,13 @@ def nvme_path(subject: Subject) -> Iterator[Fault]:
             )
 
 
-def _largest_partition(subject: Subject) -> int | None:
-    """Return the elements that a rank holds of the largest parameter; None if not known."""
+def _largest_parameter(subject: Subject) -> int | None:
+    """Return the elements of the largest parameter; None if not known."""
     launch = subject.launch
-    largest, ranks = launch.largest_parameter, launch.data_parallel
-    if largest is None and launch.model is not None:
-        model = launch.model
-        largest = model.hidden_size * max(model.vocab_size, model.intermediate_size)
-    if largest is None or ranks is None or ranks < 1:
-        return None
-    return -(-largest // ranks)
+    if launch.largest_parameter is not None or launch.model is None:
+        return launch.largest_parameter
+    model = launch.model
+    return model.hidden_size * max(model.vocab_size, model.intermediate_size)
 
 
 @rule("nvme-buffer-size", Severity.ERROR, refused_by=RefusedBy.INIT)
@@ -67,20 +66,25 @@ def nvme_buffer_size(subject: Subject) -> Iterator[Fault]:
     `runtime/swap_tensor/partitioned_param_swapper.py: get_buffer` asserts that a rank's part of
     each parameter fits one buffer of `offload_param.buffer_size` elements (1e8 by default).
     The largest one is the embedding as a rule: vocabulary x hidden size, divided by the ranks.
+    Without a model a warning is given where even a 7B model's embedding would not fit.
     """
-    key = f"{_PARAM}.buffer_size"
-    size, largest = number(subject, key), _largest_partition(subject)
-    if not _swaps(subject, "param") or size is None or largest is None or largest <= size:
+    key, ranks = f"{_PARAM}.buffer_size", subject.launch.data_parallel
+    size, known = number(subject, key), _largest_parameter(subject)
+    if not _swaps(subject, "param") or size is None or ranks is None or ranks < 1:
         return
+    part = -(-(_USUAL_EMBEDDING if known is None else known) // ranks)
     width_bytes = 4 if precision(subject) == "fp32" else 2
     least_bytes = max(_SMALLEST_SWAPPED_BYTES, number(subject, "aio.block_size") or 0)
-    if largest * width_bytes < least_bytes:
-        return  # Such small parameters stay in host memory.
+    # What is smaller than one file access stays in host memory.
+    if part <= size or part * width_bytes < least_bytes:
+        return
+    whose = "the largest parameter" if known is not None else "the embedding of a 7B model"
     yield fault(
         subject,
         key,
-        f"the largest parameter has {largest} elements on a rank, and must fit one buffer",
-        suggestion=f"set it to {largest} or more",
+        f"{whose} has {part} elements on each of {ranks} ranks, and must fit one buffer",
+        suggestion=f"set it to {part} or more: vocabulary x hidden size / ranks",
+        severity=None if known is not None else Severity.WARNING,
     )
 
 

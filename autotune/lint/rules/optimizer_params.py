@@ -3,12 +3,13 @@
 import difflib
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from autotune.lint.finding import Fix, RefusedBy, Severity
 from autotune.lint.optimizers import MUON, configured_optimizer, parameters_of
 from autotune.lint.rule import Fault, rule
-from autotune.lint.settings import fault, number, value_of
+from autotune.lint.settings import as_number, fault, number, value_of
 from autotune.lint.subject import Subject
 
 _PARAMS = "optimizer.params"
@@ -30,22 +31,26 @@ def max_grad_norm(subject: Subject) -> Iterator[Fault]:
     """Clipping is set among the optimizer's parameters.
 
     `runtime/engine.py: _configure_basic_optimizer` raises on `optimizer.params.max_grad_norm`,
-    whatever its value. Clipping is `gradient_clipping` at the top level (1.0 unless set).
+    whatever its value; one that is no number fails before, in `runtime/config.py:
+    _do_warning_check`. Clipping is `gradient_clipping` at the top level (1.0 unless set).
     """
     params, key = _params(subject), f"{_PARAMS}.max_grad_norm"
-    if "max_grad_norm" not in params or configured_optimizer(subject) is None:
+    if "max_grad_norm" not in params or subject.value("optimizer.type") is None:
         return
-    norm, set_norm = params["max_grad_norm"], number(subject, "gradient_clipping")
-    clips = isinstance(norm, int | float) and not isinstance(norm, bool)
-    fix = Fix(drop=frozenset({key})) if clips and norm == set_norm else None
-    yield fault(
+    norm = params["max_grad_norm"]
+    compared = isinstance(norm, int | float)
+    if compared and configured_optimizer(subject) is None:
+        return  # The program's own optimizer is taken, and the section not read.
+    same = as_number(norm) is not None and norm == number(subject, "gradient_clipping")
+    found = fault(
         subject,
         key,
         "not an optimizer parameter for DeepSpeed, which refuses it",
         suggestion="remove it; gradient_clipping at the top level clips"
-        + ("" if fix else f": set it to {norm}" if clips else ""),
-        fix=fix,
+        + ("" if same or not compared else f": set it to {norm}"),
+        fix=Fix(drop=frozenset({key})) if same else None,
     )
+    yield found if compared else replace(found, refused_by=RefusedBy.PARSE)
 
 
 @rule("optimizer-parameter", Severity.ERROR, refused_by=RefusedBy.INIT)

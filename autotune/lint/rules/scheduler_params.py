@@ -8,7 +8,7 @@ from typing import Any
 from autotune.lint.finding import Fix, RefusedBy, Severity
 from autotune.lint.rule import Fault, rule
 from autotune.lint.schedulers import OWN, RATES, REQUIRED, STEP_COUNTS, WARMUP_TYPES
-from autotune.lint.settings import fault, number
+from autotune.lint.settings import as_number, fault, number
 from autotune.lint.shown import shown
 from autotune.lint.subject import Subject
 
@@ -208,8 +208,8 @@ def scheduler_order(subject: Subject) -> Iterator[Fault]:
 
 
 def _positive(value: Any) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if is_number and value > 0 else None
+    number_ = as_number(value)
+    return number_ if number_ is not None and number_ > 0 else None
 
 
 @rule("one-cycle-decay", Severity.WARNING)

@@ -1,9 +1,11 @@
 """What the rules say of a config is what the real `deepspeed.initialize` does with it."""
 
 import json
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,11 +14,12 @@ from autotune.lint.finding import RefusedBy, Severity
 from autotune.lint.rules import RULES
 from tests.lint.rules.init_faults import FAULTS, InitFault
 
+ROOT = Path(__file__).parents[3]
 TITLES = [f"{fault.rule}-{number}" for number, fault in enumerate(FAULTS)]
 
 
 @pytest.fixture(scope="module")
-def refusals() -> dict[str, tuple[str | None, str | None]]:
+def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str | None, str | None]]:
     """What DeepSpeed says of the bad and of the good config, by title; one process for all."""
     questions = [fault.question(config) for fault in FAULTS for config in fault.configs()]
     done = subprocess.run(
@@ -25,6 +28,9 @@ def refusals() -> dict[str, tuple[str | None, str | None]]:
         capture_output=True,
         text=True,
         timeout=280,
+        # DeepSpeed's tuner writes where it runs.
+        cwd=tmp_path_factory.mktemp("initialize"),
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
