@@ -5,44 +5,30 @@ never a measurement.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
 from autotune.ceiling import GIB
 from autotune.errors import ConfigError
-from autotune.gate.batch import ACCUMULATION, MICRO_BATCH
-from autotune.gate.job import GPUS_PER_NODE, Job
+from autotune.gate.batch import ACCUMULATION
+from autotune.gate.job import GPUS_PER_NODE, Job, is_assumed
+from autotune.gate.levers import Lever, levers_of
 from autotune.gate.room import Judged
 from autotune.gate.speed import predicted_speed
 from autotune.plan.smallest import smallest_fitting
+from autotune.predict.memory import coverage
 from autotune.predict.memory.bill import Bill
+from autotune.predict.memory.predict import runs_under
 from autotune.predict.training import ModelSettings, Training
 
 NUM_CHANGES = 3
-NUM_SIZES = 5
-"""Smaller micro batches that are tried."""
-_ZERO = "zero_optimization"
-_SMALL_BUCKET = 50_000_000
-"""A tenth of DeepSpeed's default; smaller ones save nothing more that counts."""
-_SMALL_LIVE = 100_000_000
+ROOMY = 2 / 3
+"""Share of the device up to which fragmentation does not count: half a peak is the most seen."""
+MOST_REPLAYS = 3
+"""They take tens of milliseconds each."""
 _SAME = 0.01
-_CPU_OPTIMIZERS = frozenset({"adam", "adamw", "adagrad", "lion"})
-"""For which DeepSpeed has an optimizer on the CPU."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lever:
-    """One thing that a user can change."""
-
-    kind: str
-    """Of two levers of a kind only one can be pulled."""
-    put: Mapping[str, Any]
-    """Dotted keys and their new values; empty for what is set in the model."""
-    step: int = 0
-    """How far it is pulled, among the levers of its kind."""
-    checkpointing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +38,7 @@ class Change:
     levers: tuple[Lever, ...]
     speed: float
     """Predicted tokens/s over those of the job as it is."""
+    training: Training
     bill: Bill
 
     @property
@@ -87,9 +74,12 @@ def suggestion(job: Job, judged: Judged) -> str:
 
 
 def cheapest_changes(job: Job, judged: Judged, *, count: int = NUM_CHANGES) -> tuple[Change, ...]:
-    """Return changes of one lever, or of two where neither does alone, the cheapest first."""
+    """Return changes of one lever, or of two where neither does alone, the cheapest first.
+
+    They are found by formulas; what is not far below the device is then replayed under it.
+    """
     base = predicted_speed(job, judged.training)
-    levers = tuple(_levers(job, judged))
+    levers = tuple(levers_of(job, judged))
     found: list[Change] = []
     for number in (1, 2):
         for chosen in combinations(levers, number):
@@ -97,7 +87,27 @@ def cheapest_changes(job: Job, judged: Judged, *, count: int = NUM_CHANGES) -> t
                 continue
             if (change := _tried(job, judged.settings, chosen, base)) is not None:
                 found.append(change)
-    return tuple(sorted(found, key=lambda change: -change.speed)[:count])
+    return _confirmed(job, sorted(found, key=lambda change: -change.speed), count)
+
+
+def _confirmed(job: Job, changes: Sequence[Change], count: int) -> tuple[Change, ...]:
+    """Return the first that run; a few may take a replay, after which only roomy ones count."""
+    running: list[Change] = []
+    replays = 0
+    for change in changes:
+        if len(running) == count:
+            break
+        allowed = job.device.memory_bytes - change.bill.device.outside_bytes
+        roomy = change.bill.device.peak_allocated_bytes <= ROOMY * allowed
+        # Of an assumed shape nobody knows where its tensors would lie.
+        if roomy or is_assumed(change.training):
+            running.append(change)
+        elif replays < MOST_REPLAYS:
+            replays += 1
+            limit_bytes = round(allowed / (1 + coverage.margin(change.training)))
+            if runs_under(change.training, job.device, limit_bytes):
+                running.append(change)
+    return tuple(running)
 
 
 def _is_more(chosen: tuple[Lever, ...], found: list[Change]) -> bool:
@@ -122,65 +132,8 @@ def _tried(
     bill = job.screen(training)
     if not bill.fits:
         return None
-    return Change(levers=levers, speed=predicted_speed(job, training) / base, bill=bill)
-
-
-def _levers(job: Job, judged: Judged) -> Iterator[Lever]:
-    """Yield what can be changed; of one kind the mildest first."""
-    training, zero = judged.training, judged.training.zero
-    if not judged.settings.activation_checkpointing:
-        yield Lever(kind="checkpointing", put={}, checkpointing=True)
-    for stage in range(zero.stage + 1, 4):
-        yield Lever(kind="stage", put={f"{_ZERO}.stage": stage}, step=stage)
-    yield from _micro_batches(job, training)
-    yield from _buckets(training)
-    yield from _offloads(job, training)
-    if judged.bill.host.fits is False:
-        yield from _host_reliefs(training)
-
-
-def _micro_batches(job: Job, training: Training) -> Iterator[Lever]:
-    """Yield a few smaller micro batches, the largest first, with more accumulation."""
-    if not job.batch.is_said:
-        return
-    micro, sequences = training.micro_batch_size, training.micro_batch_size * training.accumulation
-    # Every size is a program of its own to look at: halves are enough of a choice.
-    sizes = [size for size in (micro // 2**n for n in range(1, NUM_SIZES + 1)) if size]
-    for step, size in enumerate(dict.fromkeys((*sizes, 1))):
-        if size < micro and sequences % size == 0:
-            put = {MICRO_BATCH: size, ACCUMULATION: sequences // size}
-            yield Lever(kind=MICRO_BATCH, put=put, step=step)
-
-
-def _buckets(training: Training) -> Iterator[Lever]:
-    zero = training.zero
-    if zero.reduce_bucket_size > _SMALL_BUCKET:
-        yield Lever(kind="bucket", put={f"{_ZERO}.reduce_bucket_size": _SMALL_BUCKET})
-    if zero.overlap_comm and zero.stage in (1, 2):
-        yield Lever(kind="overlap", put={f"{_ZERO}.overlap_comm": False})
-    if zero.max_live_parameters > _SMALL_LIVE:
-        keys = (f"{_ZERO}.stage3_max_live_parameters", f"{_ZERO}.stage3_max_reuse_distance")
-        yield Lever(kind="live", put=dict.fromkeys(keys, _SMALL_LIVE))
-
-
-def _offloads(job: Job, training: Training) -> Iterator[Lever]:
-    zero = training.zero
-    optimizer = str(job.workload.optimizer.get("type", "")).lower()
-    if not zero.offload_optimizer.enabled and optimizer in _CPU_OPTIMIZERS:
-        put = {f"{_ZERO}.offload_optimizer.device": "cpu"}
-        yield Lever(kind="offload_optimizer", put=put)
-    if not zero.offload_param.enabled:
-        yield Lever(kind="offload_param", put={f"{_ZERO}.offload_param.device": "cpu"})
-
-
-def _host_reliefs(training: Training) -> Iterator[Lever]:
-    """Yield what takes less of the host."""
-    for name in ("offload_optimizer", "offload_param"):
-        offload = getattr(training.zero, name)
-        if offload.enabled and offload.pin_memory:
-            yield Lever(kind=f"{name}.pin", put={f"{_ZERO}.{name}.pin_memory": False})
-        if offload.enabled:
-            yield Lever(kind=name, put={f"{_ZERO}.{name}.device": "none"})
+    speed = predicted_speed(job, training) / base
+    return Change(levers=levers, speed=speed, training=training, bill=bill)
 
 
 def _more_gpus(job: Job, judged: Judged) -> str | None:

@@ -44,6 +44,8 @@ class Job:
     """Processes of a node, whatever they split."""
     model_parallel: int
     """Devices that share one copy of the model: tensor parallel x pipeline stages."""
+    highest_stage: int
+    """Of ZeRO; pipelines refuse more than 1 (runtime/pipe/engine.py)."""
     host_bytes: int | None
     settings: tuple[ModelSettings, ...]
     """What may be set in the model."""
@@ -137,6 +139,7 @@ def read_job(
             device=device,
             local_ranks=_local_ranks(launch),
             model_parallel=tensor * stages,
+            highest_stage=1 if stages > 1 else 3,
             host_bytes=host_bytes,
             settings=_settings(launch, shape, split=tensor * stages),
             unsure=_unsure(subject, part),

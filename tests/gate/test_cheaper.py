@@ -145,6 +145,11 @@ def test_a_program_with_its_own_optimizer_is_not_offered_the_cpus() -> None:
     assert "offload_optimizer" not in text
 
 
+def test_a_pipeline_is_not_offered_stages_that_it_refuses() -> None:
+    text = suggestion(*over(config(1), model="34b", device="a100-40gb", pipeline_stages=4))
+    assert "zero_optimization.stage" not in text
+
+
 def test_a_full_host_is_relieved() -> None:
     ds_config, told = JOBS["host"]
     text = suggestion(*over(ds_config, **told))
