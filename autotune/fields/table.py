@@ -1,7 +1,7 @@
 """Every ds_config field that DeepSpeed knows, without importing DeepSpeed.
 
 The table is a JSON file per DeepSpeed version, written by `autotune.fields.make_table` from the
-installed source.
+installed source; `autotune.fields.version` says which one is used.
 """
 
 import difflib
@@ -10,11 +10,11 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata, resources
 from types import MappingProxyType
 from typing import Any
 
-_PREFIX = "fields_deepspeed_"
+from autotune.fields.version import read_table
+
 _TUPLES = ("choices", "items", "aliases", "refuses")
 _SECTION_ALIASES = {"bfloat16": "bf16"}
 """`runtime/precision_config.py: get_bfloat16_config` falls back to the old name."""
@@ -92,7 +92,7 @@ class Field:
 @cache
 def known_fields() -> Mapping[str, Field]:
     """Return the fields by documented dotted name, for the installed DeepSpeed or the nearest."""
-    table = json.loads(resources.files(__package__).joinpath(_table_name()).read_text("utf-8"))
+    table = read_table()
     fields = {
         key: Field(
             key=key,
@@ -106,11 +106,6 @@ def known_fields() -> Mapping[str, Field]:
         for key, record in table["fields"].items()
     }
     return MappingProxyType(fields)
-
-
-def table_version() -> str:
-    """Return the version of DeepSpeed that the fields are those of."""
-    return _table_name().removeprefix(_PREFIX).removesuffix(".json")
 
 
 @cache
@@ -209,33 +204,6 @@ def _settable_names() -> tuple[str, ...]:
 @cache
 def _aliases() -> Mapping[str, str]:
     return {alias: field.key for field in known_fields().values() for alias in field.aliases}
-
-
-def _table_name() -> str:
-    """Return the table of the installed DeepSpeed, else of the version nearest to it."""
-    names = [
-        file.name
-        for file in resources.files(__package__).iterdir()
-        if file.name.startswith(_PREFIX)
-    ]
-    versions = {_version(name.removeprefix(_PREFIX).removesuffix(".json")): name for name in names}
-    try:
-        installed = _version(metadata.version("deepspeed"))
-    except metadata.PackageNotFoundError:
-        return versions[max(versions)]
-    # The newest table that is not newer than DeepSpeed; failing that the oldest there is.
-    not_newer = [version for version in versions if version <= installed]
-    return versions[max(not_newer) if not_newer else min(versions)]
-
-
-def _version(text: str) -> tuple[int, ...]:
-    """Return the numbers of a version, without what follows them.
-
-    Example:
-        >>> _version("0.19.8+unknown")
-        (0, 19, 8)
-    """
-    return tuple(int(part) for part in text.split("+")[0].split(".")[:3] if part.isdigit())
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autotune.errors import ConfigError
-from autotune.fields.table import table_version
+from autotune.fields.version import table_version
 from autotune.gate.accepted import read_accepted, split_accepted
 from autotune.gate.ask import as_deepspeed_sees_it, ask_deepspeed, deepspeed_refuses
 from autotune.gate.baseline import compare_with_record
@@ -36,7 +36,9 @@ class _Judged:
     memory: MemoryJudgement = field(default_factory=lambda: MemoryJudgement(reason=_NOT_READ))
     measured: Measured | None = None
     deepspeed: AskedDeepSpeed = field(
-        default_factory=lambda: AskedDeepSpeed(version=table_version(), how="table of fields")
+        default_factory=lambda: AskedDeepSpeed(
+            version=table_version().table, how=table_version().description
+        )
     )
 
     @property
