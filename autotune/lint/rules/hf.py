@@ -11,12 +11,12 @@ from autotune import dotted
 from autotune.lint.finding import RefusedBy, Severity
 from autotune.lint.rule import Fault, rule
 from autotune.lint.rules.auto import AUTO
-from autotune.lint.rules.batch import STEPS, TRAIN
 from autotune.lint.shown import shown
 from autotune.lint.subject import Launcher, Subject
-from autotune.lint.training_arguments import Expected, TrainingArguments
 
 _ZERO = "zero_optimization"
+_GATHER = f"{_ZERO}.stage3_gather_16bit_weights_on_model_save"
+_SHARDED_STAGE = 3
 _WARMUP = "scheduler.params.warmup_num_steps"
 
 
@@ -53,60 +53,32 @@ def hf_refuses(subject: Subject) -> Iterator[Fault]:
         )
 
 
-@rule("hf-mismatch", Severity.ERROR, refused_by=RefusedBy.LAUNCHER)
-def hf_mismatch(subject: Subject) -> Iterator[Fault]:
-    """A value differs from the TrainingArguments that the Trainer is given (`--hf-args`).
+@rule("hf-saves-shards", Severity.NOTE)
+def hf_saves_shards(subject: Subject) -> Iterator[Fault]:
+    """Stage 3 without gathering on save: a checkpoint holds shards and no model file.
 
-    The Trainer compares every value that both files hold and refuses the run at the first
-    difference (transformers, integrations/deepspeed.py: HfTrainerDeepSpeedConfig.fill_match). A
-    string counts as different from the number in it: the message then reads "8 vs 8".
+    With `stage3_gather_16bit_weights_on_model_save` false, which is the default and what accelerate
+    puts for "auto", `save_model` cannot collect the weights; the Trainer writes DeepSpeed's own
+    checkpoint instead (transformers, trainer.py: save_model), Accelerate's `get_state_dict` raises.
 
-    Write "auto" in the ds_config, so that each value stands in one place. A file of
-    TrainingArguments that names an `output_dir` is taken for complete: what it does not say has the
-    default of transformers. Of one that does not, only what it says is compared.
+    Set it to true, or turn the checkpoint into a model file afterwards: `zero_to_fp32.py` in it.
     """
-    arguments = subject.launch.hf_args
-    if subject.launch.launcher is not Launcher.HF or arguments is None:
-        return
-    known = TrainingArguments(arguments, ranks=subject.launch.gpus)
-    different: set[str] = set()
-    for expected in known.expected():
-        value = dotted.get(subject.config, expected.key)
-        if value in (None, AUTO) or value == expected.value:
-            continue
-        different.add(expected.key)
-        yield _mismatch(expected, value, form=subject.form)
-    steps = known.number("gradient_accumulation_steps")
-    if STEPS not in subject.config and TRAIN not in different and steps is not None and steps > 1:
-        yield _left_out(subject, steps)
+    gathers = subject.value(_GATHER, default=False)
+    if (
+        subject.launch.launcher is Launcher.HF
+        and subject.zero_stage == _SHARDED_STAGE
+        and gathers in (False, AUTO)
+    ):
+        key = subject.spelled(_GATHER)
+        yield Fault(
+            field=key,
+            message=f"{key}={shown(gathers)}: saved checkpoints hold shards and no model file",
+            suggestion="set it to true, or run zero_to_fp32.py on what is saved",
+        )
 
 
-RULES = (hf_refuses, hf_mismatch)
+RULES = (hf_refuses, hf_saves_shards)
 
 
 def _is_zero(value: Any) -> bool:
     return value == 0 and not isinstance(value, bool)
-
-
-def _mismatch(expected: Expected, value: Any, *, form: str) -> Fault:
-    # Of an Accelerate YAML the Trainer overrides the precision with its own, and says nothing.
-    overridden = form == "accelerate" and expected.key.endswith("16.enabled")
-    outcome = "the Trainer takes its own" if overridden else "the Trainer refuses the pair"
-    return Fault(
-        field=expected.key,
-        message=f"{expected.key}={shown(value)} in the ds_config, but {expected.argument}="
-        f"{shown(expected.value)} in TrainingArguments: {outcome}",
-        suggestion="give both the same" if overridden else 'write "auto" in the ds_config',
-        severity=Severity.WARNING if overridden else None,
-    )
-
-
-def _left_out(subject: Subject, steps: float) -> Fault:
-    whole = TRAIN in subject.config
-    return Fault(
-        field=STEPS,
-        message=f"{STEPS} is missing in the ds_config, so accelerate takes 1, but "
-        f"{STEPS}={shown(steps)} in TrainingArguments",
-        suggestion='write "auto"',
-        severity=None if whole else Severity.WARNING,
-    )
