@@ -162,8 +162,6 @@ def _ranks(subject: Subject, shape: ModelShape | None, device: Device | None) ->
     if any(missing.values()):
         names = " and ".join(name for name, is_missing in missing.items() if is_missing)
         raise NotJudgedError(f"memory is not judged: {names} must be known")
-    if subject.form != "ds_config":
-        raise NotJudgedError(f"memory is not judged for the form {subject.form}")
     split = _tensor_parallel(subject) * (launch.pipeline_stages or 1)
     assert launch.gpus is not None
     if launch.gpus % split:

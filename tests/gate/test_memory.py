@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from autotune.ceiling import GIB
+from autotune.gate.gate import gate
 from autotune.gate.hardware import memory_setting
 from autotune.gate.memory import MemoryJudgement, judge_memory
 from autotune.gate.reading import planned_launch
+from autotune.gate.request import GateRequest
 from autotune.lint.finding import Severity, Verdict
 from autotune.lint.subject import Launcher, Subject
 from autotune.model_shape import shape_from_hf_config
@@ -241,6 +243,20 @@ def test_the_programs_own_optimizer_counts(optimizer: str, moments: float) -> No
         return float(max(part["items"].get("moments", 0) for part in parts))
 
     assert most(other) == pytest.approx(moments * most(plain), rel=0.01)
+
+
+def test_an_accelerate_config_is_judged_as_what_is_built_of_it(tmp_path: Path) -> None:
+    text = """
+distributed_type: DEEPSPEED
+mixed_precision: bf16
+num_processes: 1
+deepspeed_config: {zero_stage: 3, offload_optimizer_device: none, offload_param_device: none}
+"""
+    file = tmp_path / "accelerate.yaml"
+    file.write_text(text, encoding="utf-8")
+    result = gate(GateRequest(ds_config=str(file), model="7b", gpu_type="a100-80gb", seq_len=512))
+    found = [f.field for f in result.findings if f.rule == "device-memory"]
+    assert found == ["deepspeed_config.offload_optimizer_device"]
 
 
 def test_a_family_that_nobody_wrote_down_is_likened_and_torch_is_not_imported() -> None:
