@@ -48,40 +48,36 @@ def section_of(value: Mapping[str, Any]) -> Mapping[str, Any]:
 def built_ds_config(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return the ds_config that Accelerate hands to DeepSpeed.
 
-    `steps_per_print`, which Accelerate always sets to infinity, is left out.
+    Left out is what the YAML does not say and Accelerate fills with DeepSpeed's own default, and
+    `steps_per_print`, which it always sets to infinity.
 
     Example:
         >>> config = {"deepspeed_config": {"zero_stage": 3}, "mixed_precision": "bf16"}
         >>> built = built_ds_config(config)
-        >>> built["zero_optimization"]["stage"], built["bf16"]
-        (3, {'enabled': True})
+        >>> built["zero_optimization"], built["bf16"]
+        ({'stage': 3}, {'enabled': True})
     """
     section = section_of(value)
+    zero: dict[str, Any] = {"stage": _whole(section.get("zero_stage", 2))}
+    for name in ("offload_optimizer", "offload_param"):
+        if (device := section.get(f"{name}_device")) is not None:
+            zero[name] = _offload(str(device).lower())
+    if (saves := section.get("zero3_save_16bit_model")) is not None:
+        zero["stage3_gather_16bit_weights_on_model_save"] = str(saves).lower() == "true"
     config: dict[str, Any] = {
         "train_batch_size": "auto",
         "train_micro_batch_size_per_gpu": "auto",
         "gradient_accumulation_steps": _whole(section.get("gradient_accumulation_steps", "auto")),
-        _ZERO: {
-            "stage": _whole(section.get("zero_stage", 2)),
-            "offload_optimizer": _offload(section, "offload_optimizer"),
-            "offload_param": _offload(section, "offload_param"),
-            "stage3_gather_16bit_weights_on_model_save": _flag(
-                section.get("zero3_save_16bit_model", False)
-            ),
-        },
+        _ZERO: zero,
     }
     if clipping := section.get("gradient_clipping", "auto"):
         config["gradient_clipping"] = clipping
     return config | _precision(value.get("mixed_precision"))
 
 
-def _offload(section: Mapping[str, Any], name: str) -> dict[str, Any]:
-    device = section.get(f"{name}_device")
-    offload: dict[str, Any] = {"device": "none" if device is None else str(device).lower()}
-    if offload["device"] == "nvme":
-        # `prepare_deepspeed_cmd_env` hands on no path, and the plugin's own default is this word.
-        offload["nvme_path"] = "none"
-    return offload
+def _offload(device: str) -> dict[str, Any]:
+    # `prepare_deepspeed_cmd_env` hands on no path, and the plugin's own default is this word.
+    return {"device": device, "nvme_path": "none"} if device == "nvme" else {"device": device}
 
 
 def _precision(mixed_precision: Any) -> dict[str, Any]:
@@ -97,7 +93,3 @@ def _whole(value: Any) -> Any:
     """Return a value as it comes back from an environment variable."""
     text = str(value)
     return int(text) if text.isdigit() else value
-
-
-def _flag(value: Any) -> bool:
-    return str(value).lower() == "true"

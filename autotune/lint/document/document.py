@@ -47,17 +47,19 @@ class Document:
         """
         if not self.spellings:
             return found
+        field = self._spelled(found.field)
         # A word such as fp16 is a key only where it is the field in question.
-        named = {key for key in self.spellings if "." in key} | {found.field}
+        words = {key: spelled for key, spelled in self.spellings.items() if "." in key}
+        words |= {_leaf(found.field): _leaf(field), found.field: field}
 
-        def spelled(match: re.Match[str]) -> str:
-            return self._spelled(match[0]) if match[0] in named else match[0]
+        def in_own_words(text: str) -> str:
+            return _KEY.sub(lambda key: words.get(key[0], key[0]), text)
 
         return replace(
             found,
-            field=self._spelled(found.field),
-            message=_KEY.sub(spelled, found.message),
-            suggestion=found.suggestion and _KEY.sub(spelled, found.suggestion),
+            field=field,
+            message=in_own_words(found.message),
+            suggestion=found.suggestion and in_own_words(found.suggestion),
             fix=None,
         )
 
@@ -94,6 +96,10 @@ def read_document(
     if decoded.byte_order_mark:
         reading = replace(reading, findings=(_byte_order_mark(launch.launcher), *reading.findings))
     return _document(reading, name=name, launch=launch, folder=folder)
+
+
+def _leaf(key: str) -> str:
+    return key.rpartition(".")[2]
 
 
 def _read(text: str, *, name: str, launcher: Launcher) -> Reading:

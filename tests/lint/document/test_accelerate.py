@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from autotune.lint.document.accelerate import built_ds_config
+from autotune.lint.document.accelerate_faults import SECTION_KEYS, TOP_LEVEL_KEYS
 from autotune.lint.document.document import Document, read_document
 from autotune.lint.finding import Finding, Severity
 from autotune.lint.subject import Launch, Launcher
@@ -70,10 +71,13 @@ def test_the_ds_config_is_the_one_that_accelerate_builds(
     plugin.set_mixed_precision(environment["ACCELERATE_MIXED_PRECISION"])
     built = plugin.deepspeed_config
     built.pop("steps_per_print")
-    for name in ("offload_optimizer", "offload_param"):
-        if built["zero_optimization"][name]["nvme_path"] is None:
-            built["zero_optimization"][name].pop("nvme_path")
-    assert built_ds_config(config) == built
+    ours = built_ds_config(config)
+    for zero in (built["zero_optimization"], ours["zero_optimization"]):
+        # What DeepSpeed takes where nothing is said.
+        zero.setdefault("stage3_gather_16bit_weights_on_model_save", False)
+        for name in ("offload_optimizer", "offload_param"):
+            zero.setdefault(name, {"device": "none"}).setdefault("nvme_path", None)
+    assert ours == built
 
 
 def test_a_finding_names_the_keys_of_the_yaml_and_its_lines() -> None:
@@ -93,6 +97,24 @@ def test_a_finding_names_the_keys_of_the_yaml_and_its_lines() -> None:
     assert told.message == (
         "deepspeed_config.offload_param_device: deepspeed_config.zero_stage=2 does not read it"
     )
+
+
+def test_a_suggestion_names_the_keys_of_the_yaml_too() -> None:
+    found = Finding(
+        rule="inert",
+        severity=Severity.WARNING,
+        field="zero_optimization.offload_param",
+        message="zero_optimization.offload_param: no",
+        suggestion="remove offload_param, or set zero_optimization.stage to 3",
+    )
+    told = _read(_config({"zero_stage": 2})).in_file_words(found)
+    assert told.suggestion == "remove offload_param_device, or set deepspeed_config.zero_stage to 3"
+
+
+def test_what_the_yaml_does_not_say_is_not_in_the_config() -> None:
+    subject = _read(_config({"zero_stage": 2})).subject
+    assert subject is not None
+    assert subject.config["zero_optimization"] == {"stage": 2}
 
 
 def test_the_yaml_says_what_the_launch_does_not() -> None:
@@ -169,3 +191,15 @@ def test_the_file_that_it_names_is_judged_in_its_place(tmp_path: Path) -> None:
     assert document.subject.zero_stage == 2
     assert document.subject.launch.launcher is Launcher.HF
     assert [found.rule for found in document.findings] == ["hjson-only"]
+
+
+def test_accelerate_knows_these_keys_and_no_others() -> None:
+    from accelerate.commands.config.config_args import (  # type: ignore[import-untyped]
+        ClusterConfig,
+    )
+    from accelerate.commands.launch import launch_command_parser
+
+    renamed = {"dynamo_backend", "fp16"}
+    assert set(ClusterConfig.__dataclass_fields__) | renamed == TOP_LEVEL_KEYS
+    arguments = vars(launch_command_parser().parse_args(["train.py"]))
+    assert set(arguments) >= SECTION_KEYS
