@@ -1,6 +1,6 @@
 """Is this the environment and the job that the record was measured with?"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -107,15 +107,22 @@ def _job(record: Record, launch: Launch) -> Iterator[_Pair]:
     if launch.seq_len is not None:
         yield _Pair("workload.seq_len", "the sequence length", workload.seq_len, launch.seq_len)
     if launch.model is not None:
-        if _dimensions(launch.model) != _dimensions(workload.model):
-            yield _Pair("workload.model", "the model", workload.model.name, launch.model.name)
+        recorded, now = _dimensions(workload.model), _dimensions(launch.model)
+        changed = [name for name in now if now[name] != recorded[name]]
+        if changed:
+            yield _Pair(
+                "workload.model",
+                "the model",
+                _told(workload.model.name, recorded, changed),
+                _told(launch.model.name, now, changed),
+            )
     elif launch.num_parameters is not None:
-        recorded = workload.model.num_parameters
-        if abs(launch.num_parameters - recorded) > _SIZE_TOLERANCE * recorded:
+        size = workload.model.num_parameters
+        if abs(launch.num_parameters - size) > _SIZE_TOLERANCE * size:
             yield _Pair(
                 "workload.model",
                 "the number of parameters",
-                f"{recorded:,}",
+                f"{size:,}",
                 f"{launch.num_parameters:,}",
             )
 
@@ -124,3 +131,7 @@ def _dimensions(shape: ModelShape) -> dict[str, Any]:
     """Return what makes a model this one; what the user called it does not."""
     left_out = ("name", "hf_config")
     return {name: value for name, value in shape.to_json().items() if name not in left_out}
+
+
+def _told(name: str, dimensions: Mapping[str, Any], changed: Sequence[str]) -> str:
+    return f"{name} ({', '.join(f'{each} {dimensions[each]}' for each in changed)})"

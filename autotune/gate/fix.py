@@ -18,6 +18,7 @@ from autotune.lint.subject import Subject
 
 _MAX_ROUNDS = 20
 """Mending one fault can show another; more rounds than this are a circle."""
+_DS_CONFIG = "ds_config"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,15 +61,17 @@ def fix_config(request: GateRequest, text: bytes, *, rewrite: bool = False) -> F
     document = read_subject(text, request.ds_config, launch=launch)
     subject = document.subject
     before = text.decode("utf-8", errors="replace")
-    if subject is None:
-        return Fixed(before=before, after=before, name=request.ds_config, fixed=())
+    unchanged = Fixed(before=before, after=before, name=request.ds_config, fixed=())
+    # The file of another program has no fixes: they are in the words of a ds_config.
+    if subject is None or subject.form != _DS_CONFIG:
+        return unchanged
     config, fixed = _mended(subject, request)
     if not fixed:
-        return Fixed(before=before, after=before, name=request.ds_config, fixed=())
-    if document.spellings or document.name != request.ds_config:
+        return unchanged
+    if document.name != request.ds_config:
         raise GateError(
-            f"--fix {request.ds_config}: edits a ds_config, and this file has other things in it; "
-            "apply the suggestions by hand"
+            f"--fix {request.ds_config}: what can be mended is in the file that it names; use "
+            f"--fix on {document.name}"
         )
     after = _edited_or_none(before, config, document)
     loses_comments = after is None

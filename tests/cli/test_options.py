@@ -64,7 +64,12 @@ def test_every_command_and_option_has_help(
 
 def test_help_says_what_the_exit_codes_mean(capsys: pytest.CaptureFixture[str]) -> None:
     out = " ".join(autotune_here("--help", capsys=capsys).out.split())
-    for code in ("0 yes", "1 the gate says no, or nothing that was asked about fits", "3 the pool failed", "130"):
+    for code in (
+        "0 yes",
+        "1 the gate says no, or nothing that was asked about fits",
+        "3 the pool failed",
+        "130",
+    ):
         assert code in out
 
 
