@@ -92,7 +92,7 @@ _NVME = {"device": "nvme"}
 _SGD = {"optimizer": {"type": "SGD", "params": {"lr": 1e-3}}}
 _MUON = {"optimizer": {"type": "Muon", "params": {"lr": 1e-3, "torch_adam": True}}}
 _ADAM = "optimizer.params"
-_LTD = {
+COMPLETE_LTD = {
     "enabled": True,
     "total_layer_num": 2,
     "random_ltd_layer_num": 1,
@@ -529,7 +529,7 @@ OTHER = (
     _fault(
         "random-ltd",
         {_ROUTING: {"enabled": True, "total_layer_num": 2}},
-        {_ROUTING: _LTD},
+        {_ROUTING: COMPLETE_LTD},
         "random_ltd_layer_num",
     ),
     _fault(
