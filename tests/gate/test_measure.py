@@ -1,6 +1,7 @@
 """What was measured against what the record says."""
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -117,15 +118,15 @@ def test_a_config_with_errors_is_not_run(tmp_path: Path, record: dict[str, Any])
 
 
 @pytest.mark.ray
+@pytest.mark.timeout(800)
 def test_a_real_study_is_measured_again_by_its_record(tmp_path: Path) -> None:
     options = ["--trials", "3", "--confirm-rounds", "2", "--seed", "1", "--study", "s"]
     run = autotune(*ON_CPU, *options, cwd=tmp_path, timeout_s=280)
     assert run.code == 0, run.err
     gated = ["gate", "studies/s/ds_config.json", "--baseline", "studies/s/record.json"]
     # Two runs on a busy machine may differ by much; a factor of five is not noise.
-    call = autotune(
-        *gated, "--measure", "--max-regression", "80%", "--format", "json", cwd=tmp_path
-    )
+    options = ["--measure", "--max-regression", "80%", "--format", "json"]
+    call = autotune(*gated, *options, cwd=tmp_path, timeout_s=200)
     assert call.code in (0, 1), call.err
     printed = _loaded(call.out)
     assert printed["measured"]["evaluator"] == "measured"
@@ -133,17 +134,17 @@ def test_a_real_study_is_measured_again_by_its_record(tmp_path: Path) -> None:
     assert printed["measured"]["tokens_per_s"] > 0
     assert "measured-slower" not in [finding["rule"] for finding in printed["findings"]]
     record = _loaded((tmp_path / "studies" / "s" / "record.json").read_text(encoding="utf-8"))
-    record["tokens_per_s"] = {key: value and value * 1e3 for key, value in record["tokens_per_s"].items()}
+    speeds = record["tokens_per_s"]
+    record["tokens_per_s"] = {key: value and value * 1e3 for key, value in speeds.items()}
     record["memory"] |= {"peak_bytes": 1, "peak_bytes_least": 1}
     write(tmp_path / "studies" / "s" / "record.json", record)
-    call = autotune(*gated, "--measure", "--format", "json", cwd=tmp_path)
+    options = ["--measure", "--format", "json"]
+    call = autotune(*gated, *options, cwd=tmp_path, timeout_s=200)
     assert call.code == 1, call.err
     rules = {finding["rule"] for finding in _loaded(call.out)["findings"]}
     assert rules >= {"measured-slower", "measured-fatter"}
 
 
 def _loaded(text: str) -> dict[str, Any]:
-    import json
-
     loaded: dict[str, Any] = json.loads(text)
     return loaded
