@@ -6,7 +6,11 @@ Source: accelerate 1.15, commands/launch.py: `_validate_launch_command`, utils/l
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
+
+from autotune.lint.document.reading import Reading
+from autotune.lint.subject import Launch, Launcher, Subject
 
 SECTION = "deepspeed_config"
 FILE_KEY = f"{SECTION}.deepspeed_config_file"
@@ -43,6 +47,30 @@ def section_of(value: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the DeepSpeed section of an Accelerate config; empty where it has none."""
     section = value.get(SECTION)
     return section if isinstance(section, Mapping) else {}
+
+
+def launch_of(value: Mapping[str, Any], launch: Launch) -> Launch:
+    """Return the planned run with what the YAML says of it where nothing else does."""
+    return replace(
+        launch,
+        launcher=Launcher.HF,
+        gpus=launch.gpus or _count(value.get("num_processes")),
+        nodes=launch.nodes or _count(value.get("num_machines")),
+    )
+
+
+def subject_of(reading: Reading, launch: Launch) -> Subject:
+    """Return the ds_config that Accelerate builds, with the YAML's places."""
+    return Subject(
+        config=built_ds_config(reading.value),
+        launch=launch_of(reading.value, launch),
+        positions={
+            key: reading.positions[spelled]
+            for key, spelled in SPELLINGS.items()
+            if spelled in reading.positions
+        },
+        form="accelerate",
+    )
 
 
 def built_ds_config(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,3 +121,8 @@ def _whole(value: Any) -> Any:
     """Return a value as it comes back from an environment variable."""
     text = str(value)
     return int(text) if text.isdigit() else value
+
+
+def _count(value: Any) -> int | None:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if whole and value > 0 else None

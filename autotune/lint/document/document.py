@@ -8,6 +8,7 @@ from typing import Any
 
 from autotune.lint.document import accelerate, neox
 from autotune.lint.document.accelerate_faults import accelerate_faults
+from autotune.lint.document.inner import inner_config
 from autotune.lint.document.json_text import read_json
 from autotune.lint.document.page import ACCELERATE, DECIMAL_COMMA, HJSON_ONLY, NOT_READABLE
 from autotune.lint.document.reading import Reading, finding
@@ -18,12 +19,11 @@ from autotune.lint.subject import Launch, Launcher, Subject
 
 _YAML_SUFFIXES = (".yaml", ".yml")
 _JSON_SUFFIXES = (".json", ".hjson")
-_NESTED_IN = ("deepspeed", "deepspeed_config", "ds_config")
-"""Where programs with a YAML of their own keep a whole ds_config."""
-_KINDS = {type(None): "nothing", list: "a list", str: "a string", bool: "a boolean"}
-_TWO_BETAS = 2
 _BRACED = re.compile(r"\s*(?:(?:#|//)[^\r\n]*+\s*+)*+[{\[]")
 """JSON and Hjson begin with a bracket, after comments; YAML seldom does."""
+_KINDS = {type(None): "nothing", list: "a list", str: "a string", bool: "a boolean"}
+_TWO_BETAS_CUT = 4
+"""Numbers that two betas with decimal commas come to."""
 _KEY = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)*")
 
 
@@ -83,7 +83,7 @@ def read_document(
         launch: the planned run; what the file itself says of it fills what is not known.
         folder: where a file that an Accelerate YAML names is looked for; None looks for none.
     """
-    decoded = decode(data.encode(errors="surrogateescape") if isinstance(data, str) else data)
+    decoded = decode(data.encode(errors="surrogatepass") if isinstance(data, str) else data)
     if isinstance(decoded, NoText):
         fault = finding(
             NOT_READABLE,
@@ -93,7 +93,7 @@ def read_document(
         )
         return Document(name=name, subject=None, findings=(fault,))
     reading = _read(decoded.text, name=name, launcher=launch.launcher)
-    if decoded.byte_order_mark:
+    if decoded.byte_order_mark and Path(name).suffix.lower() not in _YAML_SUFFIXES:
         reading = replace(reading, findings=(_byte_order_mark(launch.launcher), *reading.findings))
     return _document(reading, name=name, launch=launch, folder=folder)
 
@@ -133,15 +133,14 @@ def _document(reading: Reading, *, name: str, launch: Launch, folder: Path | Non
         return Document(name=name, subject=None, findings=found)
     if accelerate.is_accelerate(value):
         return _accelerate(reading, name=name, launch=launch, folder=folder)
+    spellings: Mapping[str, str] = {}
     if neox.is_neox(value):
-        return _neox(reading, name=name, launch=launch)
-    for section in _NESTED_IN:
-        if isinstance(value.get(section), Mapping) and "zero_optimization" not in value:
-            reading = _inside(reading, section)
-            break
-    subject = Subject(config=reading.value, launch=launch, positions=reading.positions)
+        subject, spellings = neox.subject_of(reading, launch), neox.spellings(value)
+    else:
+        reading = inner_config(reading)
+        subject = Subject(config=reading.value, launch=launch, positions=reading.positions)
     found = (*reading.findings, *_commas_in_lists(subject))
-    return Document(name=name, subject=subject, findings=found)
+    return Document(name=name, subject=subject, findings=found, spellings=spellings)
 
 
 def _no_mapping(value: Any) -> Finding:
@@ -153,28 +152,10 @@ def _no_mapping(value: Any) -> Finding:
     )
 
 
-def _inside(reading: Reading, section: str) -> Reading:
-    """Return the reading of one section, with its own keys and their places."""
-    prefix = f"{section}."
-    return Reading(
-        value=reading.value[section],
-        positions={
-            key.removeprefix(prefix): place
-            for key, place in reading.positions.items()
-            if key.startswith(prefix)
-        },
-        findings=tuple(
-            replace(found, field=found.field.removeprefix(prefix))
-            for found in reading.findings
-            if found.field.startswith(prefix)
-        ),
-    )
-
-
 def _commas_in_lists(subject: Subject) -> Iterator[Finding]:
     """Yield an error where `[0,9, 0,999]` was read as four numbers."""
     for key, value in subject.flat.items():
-        if not key.endswith("betas") or not isinstance(value, list) or len(value) != _TWO_BETAS * 2:
+        if not key.endswith("betas") or not isinstance(value, list) or len(value) != _TWO_BETAS_CUT:
             continue
         line, column = subject.position(key)
         yield finding(
@@ -186,66 +167,15 @@ def _commas_in_lists(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _neox(reading: Reading, *, name: str, launch: Launch) -> Document:
-    value: Mapping[str, Any] = reading.value
-    written = neox.deepspeed_keys(value)
-    stages, tensor_ranks = neox.parallel_sizes(value)
-    launch = replace(
-        launch,
-        pipeline_stages=launch.pipeline_stages or stages,
-        tensor_parallel=launch.tensor_parallel or tensor_ranks,
-    )
-    plain = {spelled: key for key, spelled in written.items()}
-    positions = {
-        ".".join([plain[head], *rest]): place
-        for (head, *rest), place in ((key.split("."), at) for key, at in reading.positions.items())
-        if head in plain
-    }
-    config = {key: value[spelled] for key, spelled in written.items()}
-    subject = Subject(config=config, launch=launch, positions=positions, form="neox")
-    return Document(
-        name=name,
-        subject=subject,
-        findings=(*reading.findings, *_commas_in_lists(subject)),
-        spellings={key: spelled for key, spelled in written.items() if key != spelled},
-    )
-
-
 def _accelerate(reading: Reading, *, name: str, launch: Launch, folder: Path | None) -> Document:
-    value: Mapping[str, Any] = reading.value
     found = (*reading.findings, *accelerate_faults(reading, launch))
-    launch = replace(
-        launch,
-        launcher=Launcher.HF,
-        gpus=launch.gpus or _count(value.get("num_processes")),
-        nodes=launch.nodes or _count(value.get("num_machines")),
-    )
-    named = accelerate.section_of(value).get("deepspeed_config_file")
-    if named is not None:
-        return _named_file(str(named), found, name=name, launch=launch, folder=folder)
-    subject = Subject(
-        config=accelerate.built_ds_config(value),
-        launch=launch,
-        positions={
-            key: reading.positions[spelled]
-            for key, spelled in accelerate.SPELLINGS.items()
-            if spelled in reading.positions
-        },
-        form="accelerate",
-    )
-    return Document(name=name, subject=subject, findings=found, spellings=accelerate.SPELLINGS)
-
-
-def _named_file(
-    named: str, found: tuple[Finding, ...], *, name: str, launch: Launch, folder: Path | None
-) -> Document:
-    """Read the ds_config that an Accelerate YAML names, unless the YAML itself is refused."""
+    named = accelerate.section_of(reading.value).get("deepspeed_config_file")
+    if named is None:
+        subject = accelerate.subject_of(reading, launch)
+        return Document(name=name, subject=subject, findings=found, spellings=accelerate.SPELLINGS)
     if any(fault.severity is Severity.ERROR for fault in found):
         return Document(name=name, subject=None, findings=found)
-    try:
-        data = (folder / named).read_bytes() if folder is not None else None
-    except OSError:
-        data = None
+    data = None if folder is None else _content(folder / str(named))
     if data is None:
         not_there = finding(
             ACCELERATE,
@@ -255,11 +185,13 @@ def _named_file(
             severity=Severity.NOTE,
         )
         return Document(name=name, subject=None, findings=(*found, not_there))
-    inner = read_document(data, name=named, launch=launch)
+    inner = read_document(data, name=str(named), launch=accelerate.launch_of(reading.value, launch))
     outer = (replace(fault, line=None, column=None) for fault in found)
     return replace(inner, findings=(*outer, *inner.findings))
 
 
-def _count(value: Any) -> int | None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if whole and value > 0 else None
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes() if path.is_file() else None
+    except (OSError, ValueError):  # a name may hold a zero byte
+        return None

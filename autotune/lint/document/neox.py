@@ -5,9 +5,12 @@ Source: gpt-neox, megatron/neox_arguments: dashes and underscores are one, and t
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from autotune.fields.table import field_of
+from autotune.lint.document.reading import Reading
+from autotune.lint.subject import Launch, Subject
 
 _SIGNS = frozenset(
     [
@@ -44,19 +47,43 @@ def is_neox(value: Mapping[str, Any]) -> bool:
     return len({_underscored(key) for key in value} & _SIGNS) >= _SIGNS_NEEDED
 
 
-def deepspeed_keys(value: Mapping[str, Any]) -> dict[str, str]:
+def spellings(value: Mapping[str, Any]) -> dict[str, str]:
+    """Return the top-level ds_config keys that the file writes otherwise, with its spelling."""
+    return {key: written for key, written in _deepspeed_keys(value).items() if key != written}
+
+
+def subject_of(reading: Reading, launch: Launch) -> Subject:
+    """Return DeepSpeed's part of a gpt-neox config.
+
+    Args:
+        reading: the file.
+        launch: the planned run; stages and tensor-parallel ranks that it lacks are the file's.
+    """
+    value: Mapping[str, Any] = reading.value
+    plain = {_underscored(key): given for key, given in value.items()}
+    launch = replace(
+        launch,
+        pipeline_stages=launch.pipeline_stages or _size(plain.get("pipe_parallel_size")),
+        tensor_parallel=launch.tensor_parallel or _size(plain.get("model_parallel_size")),
+    )
+    written = _deepspeed_keys(value)
+    names = {spelled: key for key, spelled in written.items()}
+    positions = {}
+    for path, place in reading.positions.items():
+        head, dot, rest = path.partition(".")
+        if head in names:
+            positions[names[head] + dot + rest] = place
+    config = {key: value[spelled] for key, spelled in written.items()}
+    return Subject(config=config, launch=launch, positions=positions, form="neox")
+
+
+def _deepspeed_keys(value: Mapping[str, Any]) -> dict[str, str]:
     """Return the top-level keys that are DeepSpeed's, with the file's spelling of each."""
     return {
         _underscored(key): key
         for key in value
         if _underscored(key) not in _OTHER_MEANING and field_of(_underscored(key)) is not None
     }
-
-
-def parallel_sizes(value: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Return pipeline stages and tensor-parallel ranks; None where the config has none."""
-    plain = {_underscored(key): given for key, given in value.items()}
-    return _size(plain.get("pipe_parallel_size")), _size(plain.get("model_parallel_size"))
 
 
 def _size(given: Any) -> int | None:
