@@ -17,15 +17,17 @@ _SETTINGS: tuple[Mapping[str, Any], ...] = (
     {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}},
 )
 _SAMPLING = "data_efficiency.data_sampling"
-_COMPANIONS: Mapping[str, Mapping[str, Any]] = {
-    f"{_SAMPLING}.curriculum_learning.enabled": {
-        f"{_SAMPLING}.curriculum_learning.curriculum_metrics": {"seqlen": {}}
-    },
-    f"{_SAMPLING}.dynamic_batching.enabled": {f"{_SAMPLING}.dynamic_batching.max_tokens": 8},
-    "optimizer.params": {"optimizer.type": "Adam"},
-    "scheduler.params": {"scheduler.type": "WarmupLR"},
+_COMPANIONS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
+    f"{_SAMPLING}.curriculum_learning.enabled": (
+        {f"{_SAMPLING}.curriculum_learning.curriculum_metrics": {"seqlen": {}}},
+    ),
+    f"{_SAMPLING}.dynamic_batching.enabled": ({f"{_SAMPLING}.dynamic_batching.max_tokens": 8},),
+    "train_micro_batch_size_per_gpu": ({}, {"train_batch_size": 8}),
+    "optimizer.params": ({"optimizer.type": "Adam"},),
+    "scheduler.params": ({"scheduler.type": "WarmupLR"},),
 }
-"""What has to be there for a key to be read at all, or without complaint about another."""
+"""What has to be there for a key to be read at all, or without complaint about another; one of
+several."""
 _MACHINE = frozenset({"aio.use_gds"})
 """Refused where the machine lacks a device: no matter of the value's kind."""
 
@@ -42,12 +44,12 @@ def refused_kinds(
     """
 
     def refused(*values: Any) -> bool:
-        companions = dict(_COMPANIONS.get(key, {}))
         return not any(
             # The parser writes into sections.
-            accepts(deepcopy(dotted.updated(setting, companions | {key: value})))
+            accepts(deepcopy(dotted.updated(setting, {**companions, key: value})))
             for value in values
             for setting in _SETTINGS
+            for companions in _COMPANIONS.get(key, ({},))
         )
 
     if key in _MACHINE:

@@ -146,6 +146,19 @@ def field_of(key: str) -> Field | None:
     return None
 
 
+def drops_auto(key: str) -> bool:
+    """Whether DeepSpeed leaves out a dotted key whose value is "auto", and takes its default.
+
+    Pydantic models do among their own fields (`runtime/config_utils.py: DeepSpeedConfigModel`).
+
+    Example:
+        >>> drops_auto("zero_optimization.offload_param"), drops_auto("zero_optimization")
+        (True, False)
+    """
+    above = field_of(key.rpartition(".")[0]) if "." in key else None
+    return above is not None and above.validated
+
+
 def default_of(key: str) -> Any:
     """Return DeepSpeed's default of a field.
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from autotune.ds_config.inert import inert_keys
 from autotune.fields.kind import Kind
-from autotune.fields.table import Field, default_of, field_of
+from autotune.fields.table import Field, default_of, drops_auto, field_of
 from autotune.lint.finding import RefusedBy, Severity
 from autotune.lint.rule import Fault, rule
 from autotune.lint.rules.batch import MICRO, STEPS, TRAIN
@@ -69,7 +69,7 @@ def auto_outside_hf(subject: Subject) -> Iterator[Fault]:
         field = field_of(key)
         if field is None or field.removed or key in inert or _is_own_word(field):
             continue
-        if field.validated:
+        if drops_auto(key):
             dropped.setdefault(key.partition(".")[0], []).append(key)
         else:
             yield _kept(key, field)

@@ -13,6 +13,7 @@ from autotune.lint.shown import shown
 from autotune.lint.subject import Subject
 
 _OFFLOAD_PARAM = "zero_optimization.offload_param"
+_ZEROPP = ("zero_optimization.zero_hpz_", "zero_optimization.zero_quantized_")
 
 
 @rule("cannot-act", Severity.NOTE)
@@ -25,34 +26,43 @@ def cannot_act(subject: Subject) -> Iterator[Fault]:
     that is switched off, by `"enabled": false` or `"device": "none"`, is not told: that is how such
     blocks are written.
 
-    Harmless, so a note. `offload_param` with a device is a warning below stage 3: who writes it
-    expects parameters to leave the GPU, and they do not (`runtime/engine.py:
-    _configure_zero_optimizer`).
+    Harmless, so a note. Where an effect was plainly expected, as with `offload_param` or ZeRO++
+    below stage 3, rules of their own warn.
     """
-    told: set[str] = set()
-    reasons = inert_keys(subject.flat, world_size=subject.launch.data_parallel)
-    for key, why in reasons.items():
-        field = field_of(key)
-        # Old names and names given twice are other rules' faults.
-        if (field is not None and field.deprecated) or is_superseded(key, subject.flat):
+    together: dict[tuple[str, str], list[str]] = {}
+    for key, why in inert_keys(subject.flat, world_size=subject.launch.data_parallel).items():
+        if _is_told_elsewhere(subject, key) or _is_switched_off(subject.config, key):
             continue
-        if _is_switched_off(subject.config, key):
-            continue
-        path = _OFFLOAD_PARAM if key.startswith(f"{_OFFLOAD_PARAM}.") else key
-        if path in told:
-            continue
-        told.add(path)
-        value = dotted.get(subject.config, path)
-        yield Fault(
-            field=path,
-            message=f"{path}={shown(value)}: cannot act: {why}",
-            suggestion=f"remove {path.rpartition('.')[2]}",
-            fix=Fix(drop=frozenset({path})),
-            severity=Severity.WARNING if _moves_parameters(path, value) else None,
-        )
+        section = key.rpartition(".")[0]
+        together.setdefault((section, why), []).append(key)
+    for (_, why), keys in together.items():
+        yield _fault(subject, keys, why)
 
 
 RULES = (cannot_act,)
+
+
+def _fault(subject: Subject, keys: list[str], why: str) -> Fault:
+    """Return one fault for keys of a section that cannot act for the same reason."""
+    first, *others = keys
+    value = dotted.get(subject.config, first)
+    leaves = [key.rpartition(".")[2] for key in keys]
+    likewise = f"; likewise {', '.join(leaves[1:])}" if others else ""
+    return Fault(
+        field=first,
+        message=f"{first}={shown(value)}: cannot act: {why}{likewise}",
+        suggestion=f"remove {', '.join(leaves)}",
+        fix=Fix(drop=frozenset(keys)),
+    )
+
+
+def _is_told_elsewhere(subject: Subject, key: str) -> bool:
+    """Whether another rule tells of a key: an old name, a name given twice, an effect expected."""
+    field = field_of(key)
+    if (field is not None and field.deprecated) or is_superseded(key, subject.flat):
+        return True
+    is_asked_for = field is not None and subject.flat[key] != field.default
+    return key.startswith(f"{_OFFLOAD_PARAM}.") or (key.startswith(_ZEROPP) and is_asked_for)
 
 
 def _is_switched_off(config: Mapping[str, Any], key: str) -> bool:
@@ -61,9 +71,3 @@ def _is_switched_off(config: Mapping[str, Any], key: str) -> bool:
     if not section or not isinstance(block, Mapping):
         return False
     return block.get("enabled", True) in (False, "auto") or block.get("device") == "none"
-
-
-def _moves_parameters(path: str, value: Any) -> bool:
-    if path != _OFFLOAD_PARAM or not isinstance(value, Mapping):
-        return False
-    return value.get("device") in ("cpu", "nvme")

@@ -12,11 +12,11 @@ from typing import Any
 from autotune.ds_config.inert import inert_keys
 from autotune.fields.kind import Kind, bool_in, kind_of, number_in
 from autotune.fields.probe import LIMIT
-from autotune.fields.table import Field, field_of
+from autotune.fields.table import Field, drops_auto
 from autotune.lint.finding import Fix, RefusedBy, Severity
 from autotune.lint.rule import Fault, rule
 from autotune.lint.shown import shown
-from autotune.lint.subject import Subject
+from autotune.lint.subject import Launcher, Subject
 from autotune.lint.walk import Entry
 
 _NUMBERS = frozenset((Kind.BIT, Kind.INTEGER, Kind.WHOLE))
@@ -44,6 +44,11 @@ _EXPECTED = {
     "section": "a section",
 }
 _ZERO = "zero_optimization"
+_BATCH_SIZES = (
+    "train_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "gradient_accumulation_steps",
+)
 _EXAMPLES = {
     "zero_optimization": '{"stage": 2}',
     "zero_optimization.offload_optimizer": '{"device": "cpu"}',
@@ -74,6 +79,8 @@ def type_(subject: Subject) -> Iterator[Fault]:
     """
     inert: frozenset[str] | None = None
     for entry in subject.entries:
+        if entry.value == "auto" and subject.launch.launcher is Launcher.DEEPSPEED:
+            continue  # `auto-outside-hf` tells what becomes of it.
         fault = _type_fault(entry)
         if fault is None or (entry.path == "optimizer.params" and not _names_optimizer(subject)):
             continue
@@ -135,15 +142,17 @@ def _type_fault(entry: Entry) -> Fault | None:
         return None if is_told else _refused(entry, field, kind)
     if kind in _RIGHT[field.type] or entry.value == field.default or _is_missing(entry):
         return None
-    if field.validated:
-        return _converted_quietly(entry, field)
-    return None if _limit_fault(entry) else _kept(entry, field, kind)
+    if _limit_fault(entry) or field.deprecated:
+        return None
+    return _converted_quietly(entry, field) if field.validated else _kept(entry, field, kind)
 
 
 def _limit_fault(entry: Entry) -> str | None:
     field, value = entry.field, entry.value
     if field is None or value == "auto" or (value is None and "null" not in field.refuses):
         return None
+    if field.key in _BATCH_SIZES and not isinstance(value, bool):
+        return None  # `batch-arithmetic` looks at the three together.
     if value is None and field.choices:
         return f"must be one of {', '.join(map(str, field.choices))}"
     if field.type == "int" and not field.choices and kind_of(value) is Kind.FRACTION:
@@ -240,10 +249,8 @@ def _is_missing(entry: Entry) -> bool:
 
 
 def _is_read_as_section(entry: Entry) -> bool:
-    # Pydantic models drop "auto" among their own fields; elsewhere it is no section.
-    above = field_of(entry.section) if entry.section else None
-    is_section = entry.field is not None and entry.field.type == "section"
-    return is_section and (above is None or not above.validated)
+    # Elsewhere than in a pydantic model "auto" is no section.
+    return entry.field is not None and entry.field.type == "section" and not drops_auto(entry.path)
 
 
 def _converted(field: Field, value: Any) -> Any:

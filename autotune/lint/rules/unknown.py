@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from autotune.ds_config.inert import inert_keys
 from autotune.fields.meant import homes, misspelt, section_like
 from autotune.fields.table import documented_key, field_of, known_fields
 from autotune.lint.document.comment import is_comment
@@ -185,12 +186,19 @@ def _severity(subject: Subject, entry: Entry, right: str | None) -> Severity:
     if right is not None or _is_dotted(entry):
         return Severity.ERROR
     if places := [place for place in _homes(entry) if place.startswith(_DISTINCT)]:
-        default = all(known_fields()[place].default == entry.value for place in places)
-        return Severity.WARNING if default else Severity.ERROR
+        acts = any(_would_act(subject, entry, place) for place in places)
+        return Severity.ERROR if acts else Severity.WARNING
     is_own = not _OWN_WORDS.isdisjoint(entry.key.lower().split("_"))
     if isinstance(entry.value, Mapping) and (is_own or _like(entry.value)):
         return Severity.ERROR
     return Severity.WARNING
+
+
+def _would_act(subject: Subject, entry: Entry, place: str) -> bool:
+    """Whether a key would change the run, stood it where it belongs."""
+    if known_fields()[place].default == entry.value:
+        return False
+    return place not in inert_keys({**subject.flat, place: entry.value})
 
 
 def _argument_severity(subject: Subject, entry: Entry, right: str | None) -> Severity:
