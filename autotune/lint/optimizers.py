@@ -71,10 +71,12 @@ _CPU_CLASSES = ("DeepSpeedCPUAdam", "DeepSpeedCPULion", "ZenFlowCPUAdam")
 def configured_optimizer(subject: Subject) -> str | None:
     """Return the optimizer that DeepSpeed builds from the config, by the name it goes by there.
 
-    None where the config names none, or the program brings one, which DeepSpeed then takes.
+    None where the config names none, or the program brings one, which DeepSpeed then takes;
+    gpt-neox always does.
     """
     name = subject.value("optimizer.type")
-    if subject.launch.client_optimizer is not None or not isinstance(name, str) or name == "auto":
+    brought = subject.launch.client_optimizer is not None or subject.form == "neox"
+    if brought or not isinstance(name, str) or name == "auto":
         return None
     return name.lower() if name.lower() in OWN else name
 

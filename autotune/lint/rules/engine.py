@@ -44,7 +44,7 @@ def log_level(subject: Subject) -> Iterator[Fault]:
         )
 
 
-@rule("autotuning-run", Severity.WARNING)
+@rule("autotuning-run", Severity.NOTE)
 def autotuning_run(subject: Subject) -> Iterator[Fault]:
     """The switch of DeepSpeed's own tuner is on in a config that trains.
 

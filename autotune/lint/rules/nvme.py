@@ -160,7 +160,8 @@ def aio_value(subject: Subject) -> Iterator[Fault]:
 def aio_alignment(subject: Subject) -> Iterator[Fault]:
     """`aio.block_size` is no multiple of a disk's sector.
 
-    Files are opened with O_DIRECT, which reads and writes whole sectors only.
+    `csrc/aio/common/deepspeed_aio_common.cpp: open_file` opens files with O_DIRECT, which reads
+    and writes whole sectors only.
     """
     size = number(subject, "aio.block_size")
     swapped = _swaps(subject, "param") or _swaps(subject, "optimizer")

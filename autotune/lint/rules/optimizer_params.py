@@ -86,10 +86,10 @@ def optimizer_parameter(subject: Subject) -> Iterator[Fault]:
 def optimizer_value(subject: Subject) -> Iterator[Fault]:
     """A parameter of the optimizer is no number, or out of range.
 
-    Nobody converts `optimizer.params`: a string such as "1e-4" (also what YAML 1.1 makes of 1e-8)
-    passes the parser and fails in the optimizer's constructor or first step. torch refuses
-    negative learning rates, decays and eps, and betas outside [0, 1); DeepSpeed's kernels compute
-    with them.
+    `runtime/engine.py: _configure_basic_optimizer` hands `optimizer.params` on as they are: a
+    string such as "1e-4" (also what YAML 1.1 makes of 1e-8) passes the parser and fails in the
+    optimizer's constructor or first step. torch refuses negative learning rates, decays and eps,
+    and betas outside [0, 1); DeepSpeed's kernels compute with them.
     """
     if configured_optimizer(subject) is None:
         return

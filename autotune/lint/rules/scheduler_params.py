@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from autotune.lint.finding import Fix, RefusedBy, Severity
+from autotune.lint.optimizers import configured_optimizer
 from autotune.lint.rule import Fault, rule
 from autotune.lint.schedulers import OWN, RATES, REQUIRED, STEP_COUNTS, WARMUP_TYPES
 from autotune.lint.settings import as_number, fault, number
@@ -13,6 +14,8 @@ from autotune.lint.shown import shown
 from autotune.lint.subject import Subject
 
 _PARAMS = "scheduler.params"
+_DECAY_PEAK = 0.001
+"""`WarmupDecayLR`'s default of `warmup_max_lr`."""
 
 
 def _own(subject: Subject) -> tuple[str, dict[str, Any]]:
@@ -130,8 +133,9 @@ def _whole(value: Any) -> int | None:
 def scheduler_rate(subject: Subject) -> Iterator[Fault]:
     """A learning rate or ratio of a schedule is no number, or negative.
 
-    Nobody converts `scheduler.params`: a string such as "1e-4" ends in a TypeError in the
-    schedule's constructor or in the first step. A negative rate trains uphill.
+    `runtime/engine.py: _scheduler_from_config` hands `scheduler.params` on as they are: a string
+    such as "1e-4" ends in a TypeError in the schedule's constructor or in the first step. A
+    negative rate trains uphill.
     """
     _, params = _own(subject)
     for key in RATES:
@@ -212,6 +216,30 @@ def _positive(value: Any) -> float | None:
     return number_ if number_ is not None and number_ > 0 else None
 
 
+@rule("scheduler-peak-rate", Severity.WARNING)
+def scheduler_peak_rate(subject: Subject) -> Iterator[Fault]:
+    """The schedule trains at another learning rate than the optimizer says.
+
+    `runtime/lr_schedules.py` sets the rate of every step: WarmupLR and WarmupDecayLR lead to
+    `warmup_max_lr`, whatever `optimizer.params.lr` is. Left out it is that rate for WarmupLR, but
+    0.001 for WarmupDecayLR.
+    """
+    name, params = _own(subject)
+    rate = number(subject, "optimizer.params.lr")
+    if name not in ("WarmupLR", "WarmupDecayLR") or configured_optimizer(subject) is None:
+        return
+    default = _DECAY_PEAK if name == "WarmupDecayLR" else rate
+    peak = as_number(params.get("warmup_max_lr", default))
+    if rate is None or peak is None or math.isclose(rate, peak):
+        return
+    yield fault(
+        subject,
+        f"{_PARAMS}.warmup_max_lr",
+        f"trains at {peak:g} when warm, and optimizer.params.lr={rate:g} has no effect",
+        suggestion=f"write the same rate in both places, {rate:g} or {peak:g}",
+    )
+
+
 @rule("one-cycle-decay", Severity.WARNING)
 def one_cycle_decay(subject: Subject) -> Iterator[Fault]:
     """OneCycle is to decay in steps of size 0.
@@ -238,5 +266,6 @@ RULES = (
     scheduler_rate,
     warmup_type,
     scheduler_order,
+    scheduler_peak_rate,
     one_cycle_decay,
 )

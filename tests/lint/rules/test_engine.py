@@ -11,7 +11,7 @@ from tests.lint.rules.asking import findings, told
     [
         ({"steps_per_print": 0}, ["error steps-per-print steps_per_print"]),
         ({"log_level": "verbose"}, ["error log-level log_level"]),
-        ({"autotuning.enabled": True}, ["warning autotuning-run autotuning.enabled"]),
+        ({"autotuning.enabled": True}, ["note autotuning-run autotuning.enabled"]),
         (
             {"activation_checkpointing.partition_activations": True},
             ["note activation-checkpointing-section activation_checkpointing"],

@@ -8,6 +8,9 @@ from tests.lint.rules.asking import findings, told
 P = "scheduler.params"
 
 
+ADAMW = {"optimizer.type": "AdamW", "optimizer.params.lr": 1e-4}
+
+
 def _of(name: str, **params: Any) -> dict[str, Any]:
     return {"scheduler": {"type": name, "params": params}}
 
@@ -56,6 +59,11 @@ def _decay(**params: Any) -> dict[str, Any]:
             _decay(warmup_min_lr=1e-3, warmup_max_lr=1e-4),
             [f"warning scheduler-order {P}.warmup_min_lr"],
         ),
+        (ADAMW | _decay(), [f"warning scheduler-peak-rate {P}.warmup_max_lr"]),
+        (
+            ADAMW | _of("WarmupLR", warmup_max_lr=3e-4),
+            [f"warning scheduler-peak-rate {P}.warmup_max_lr"],
+        ),
         (
             _of("OneCycle", cycle_min_lr=0, cycle_max_lr=1, decay_lr_rate=0.1),
             [f"warning one-cycle-decay {P}.decay_lr_rate"],
@@ -78,6 +86,10 @@ def test_a_fault_is_found(keys: dict[str, Any], expected: list[str]) -> None:
         _decay(total_num_steps=100.0),
         _decay(total_num_steps="auto", warmup_num_steps="auto"),
         _of("WarmupCosineLR", total_num_steps=9, warmup_num_steps=1, cos_min_ratio=0.1),
+        ADAMW | _of("WarmupLR"),
+        ADAMW | _decay(warmup_max_lr=1e-4),
+        ADAMW | _decay(warmup_max_lr="auto"),
+        ADAMW | _decay() | {"optimizer.params.lr": "auto"},
         _of("OneCycle", cycle_min_lr=1e-5, cycle_max_lr=1e-4, cycle_first_step_size=0.5),
         _of("OneCycle", cycle_min_lr=0, cycle_max_lr=1, decay_lr_rate=0.1, decay_step_size=5),
         _of("LRRangeTest", lr_range_test_step_size=5, lr_range_test_step_rate=5),
