@@ -18,6 +18,8 @@ from autotune.lint.subject import Launcher, Subject
 from autotune.lint.training_arguments import Expected, TrainingArguments
 
 _CLIPPING = "gradient_clipping"
+_STAGE = "zero_optimization.stage"
+_SHARDED_STAGE = 3
 _READ_FROM_BLOCK = {
     "optimizer.params.lr": "learning_rate",
     "optimizer.params.weight_decay": "weight_decay",
@@ -90,7 +92,36 @@ def hf_unheard(subject: Subject) -> Iterator[Fault]:
     yield from _other_types(subject, arguments)
 
 
-RULES = (hf_mismatch, hf_unheard)
+@rule("hf-unsupported", Severity.ERROR, refused_by=RefusedBy.LAUNCHER)
+def hf_unsupported(subject: Subject) -> Iterator[Fault]:
+    """The Trainer refuses one of its arguments together with DeepSpeed.
+
+    `auto_find_batch_size` does not work at ZeRO stage 3, and `save_only_model` not along with
+    `load_best_model_at_end`, at any stage (transformers, trainer.py: Trainer.__init__ after
+    `propagate_args_to_deepspeed`).
+
+    Switch the argument off.
+    """
+    arguments = _arguments(subject)
+    if arguments is None:
+        return
+    if arguments.get("auto_find_batch_size") is True and subject.zero_stage == _SHARDED_STAGE:
+        yield Fault(
+            field=subject.spelled(_STAGE),
+            message=f"{_STAGE}=3, and auto_find_batch_size=true in TrainingArguments: the Trainer "
+            "refuses the pair",
+            suggestion="give the batch size, or use stage 1 or 2",
+        )
+    if arguments.get("save_only_model") is True and arguments.get("load_best_model_at_end") is True:
+        yield Fault(
+            field="",
+            message="save_only_model and load_best_model_at_end in TrainingArguments: with "
+            "DeepSpeed the Trainer refuses the pair",
+            suggestion="switch one of them off",
+        )
+
+
+RULES = (hf_mismatch, hf_unheard, hf_unsupported)
 
 
 def _arguments(subject: Subject) -> Mapping[str, Any] | None:

@@ -7,7 +7,7 @@ from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
 
 from autotune import dotted
 from autotune.lint.finding import Finding, Severity
-from autotune.lint.rules.hf_arguments import hf_mismatch, hf_unheard
+from autotune.lint.rules.hf_arguments import hf_mismatch, hf_unheard, hf_unsupported
 from autotune.lint.subject import Launch, Launcher, Subject
 from autotune.lint.training_arguments import TrainingArguments
 
@@ -140,3 +140,20 @@ def test_an_argument_without_effect_is_told(
     config: dict[str, Any], arguments: dict[str, Any], fields: list[str]
 ) -> None:
     assert _unheard(config, arguments) == fields
+
+
+@pytest.mark.parametrize(
+    ("stage", "arguments", "fields"),
+    [
+        (3, {"auto_find_batch_size": True}, ["zero_optimization.stage"]),
+        (2, {"auto_find_batch_size": True}, []),
+        (3, {"auto_find_batch_size": False, "save_only_model": True}, []),
+        (2, {"save_only_model": True, "load_best_model_at_end": True}, [""]),
+    ],
+)
+def test_an_argument_that_the_trainer_refuses_with_deepspeed_is_an_error(
+    stage: int, arguments: dict[str, Any], fields: list[str]
+) -> None:
+    launch = Launch(launcher=Launcher.HF, hf_args=arguments)
+    subject = Subject(config={"zero_optimization": {"stage": stage}}, launch=launch)
+    assert [found.field for found in hf_unsupported.findings(subject)] == fields
