@@ -19,8 +19,12 @@ STEPS = "gradient_accumulation_steps"
 _KEYS = (TRAIN, MICRO, STEPS)
 _MESH_KEYS = ("sequence_parallel_size", "data_parallel_size")
 """Top-level keys that change what DeepSpeed divides the batch by (deepspeed/__init__.py)."""
-_LARGEST = 2**53
-"""Beyond it a float is no count; no batch comes near."""
+_LARGEST = 1e300
+"""Beyond it not even one size is a float; no batch comes near."""
+_COUNTABLE = 2**31
+"""For sizes beyond it no other sizes are proposed."""
+_MOST_TRIED = 1024
+"""The largest micro batch that is proposed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,9 @@ def batch_arithmetic(subject: Subject) -> Iterator[Fault]:
             message=f"{key}={shown(sizes[key])}: must be at least 1",
             suggestion="write 1 or more, or leave it out",
         )
+    if any(isinstance(size, float) for size in sizes.values()):
+        # Python does not multiply a float by an integer beyond all floats.
+        sizes = {key: None if size is None else float(size) for key, size in sizes.items()}
     batch = _Batch(
         train=sizes[TRAIN], micro=sizes[MICRO], steps=sizes[STEPS], ranks=_ranks(subject)
     )
@@ -134,7 +141,7 @@ def _no_product(batch: _Batch) -> Fault:
         message=f"{TRAIN}={shown(batch.train)}: must be "
         + ("" if exact else "a multiple of ")
         + equation,
-        suggestion="; or ".join(_ways_out(batch)),
+        suggestion="; or ".join(_ways_out(batch)) or None,
     )
 
 
@@ -156,6 +163,8 @@ def _other_steps(batch: _Batch) -> Iterator[Fault]:
 def _ways_out(batch: _Batch) -> Iterator[str]:
     """Yield the nearest sizes that hold, the one that keeps the train batch size first."""
     train, unit = batch.train or 0, batch.unit
+    if not all(_is_count(size) for size in (train, batch.micro, batch.steps)):
+        return
     if batch.micro and batch.steps and batch.ranks:
         per_step = batch.micro * batch.ranks
         if train % per_step == 0:
@@ -169,7 +178,9 @@ def _ways_out(batch: _Batch) -> Iterator[str]:
     yield f"{TRAIN}: " + " or ".join(shown(size) for size in nearest)
     if batch.micro and batch.ranks and train % batch.ranks == 0:
         per_rank = train // batch.ranks
-        smaller = next(
-            n for n in range(int(min(batch.micro, per_rank)), 0, -1) if per_rank % n == 0
-        )
-        yield f"{MICRO}: {smaller}"
+        sizes = range(int(min(batch.micro, per_rank, _MOST_TRIED)), 0, -1)
+        yield f"{MICRO}: {next(size for size in sizes if per_rank % size == 0)}"
+
+
+def _is_count(size: int | float | None) -> bool:
+    return size is None or (size < _COUNTABLE and size == int(size))

@@ -36,6 +36,7 @@ def _deepspeed_accepts(config: dict[str, Any], *, ranks: int) -> bool:
     return True
 
 
+_vast = st.sampled_from((10**299, 1e299, 0.5, 2**31))
 _size = st.none() | st.integers(-1, 40) | st.integers(-1, 40).map(float) | st.booleans()
 
 
@@ -46,6 +47,11 @@ def test_what_deepspeed_refuses_is_an_error_and_nothing_else(
     config = _sizes(train, micro, steps)
     accepted = _deepspeed_accepts(config, ranks=ranks)
     assert (_errors(config, gpus=ranks) == []) == accepted
+
+
+@given(_size | _vast, _size | _vast, _size | _vast, st.integers(1, 9))
+def test_no_size_is_too_odd(train: Any, micro: Any, steps: Any, ranks: int) -> None:
+    _found(_sizes(train, micro, steps), gpus=ranks)
 
 
 @given(_size, _size, _size)
@@ -86,6 +92,20 @@ def test_with_unknown_ranks_what_holds_on_no_number_of_them_is_an_error(
             {},
             "train_batch_size=4: must be a multiple of gradient_accumulation_steps = 8",
             "train_batch_size: 8",
+        ),
+        (
+            _sizes(3, 0.4),
+            {"gpus": 1},
+            "train_batch_size=3.0: must be a multiple of train_micro_batch_size_per_gpu x "
+            "data-parallel ranks = 0.4 x 1 = 0.4",
+            None,
+        ),
+        (
+            _sizes(10**12 + 1, 10**9),
+            {"gpus": 1},
+            "train_batch_size=1000000000001: must be a multiple of "
+            "train_micro_batch_size_per_gpu x data-parallel ranks = 1000000000 x 1 = 1000000000",
+            None,
         ),
         (_sizes(8.5), {}, "train_batch_size=8.5: must be a whole number", None),
         (_sizes(None, 0), {}, f"{MICRO}=0: must be at least 1", "write 1 or more, or leave it out"),
