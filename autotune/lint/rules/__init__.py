@@ -3,6 +3,7 @@
 from autotune.lint.rule import Rule
 from autotune.lint.rules import (
     auto,
+    autocast,
     batch,
     buckets,
     communication,
@@ -37,6 +38,7 @@ RULES: tuple[Rule, ...] = (
     *hf.RULES,
     *hf_arguments.RULES,
     *precision.RULES,
+    *autocast.RULES,
     *zero.RULES,
     *offload.RULES,
     *nvme.RULES,

@@ -177,6 +177,26 @@ PRECISION = (
     ),
     _fault("input-cast", {"fp16.auto_cast": True}, {"fp16.auto_cast": False}, "same dtype"),
 )
+AUTOCAST = (
+    _fault(
+        "autocast-scaler",
+        {"torch_autocast": {"enabled": True, "dtype": "float16"}},
+        {"torch_autocast.dtype": "bfloat16"},
+        "No inf checks",
+    ),
+    _fault(
+        "autocast-modules",
+        {
+            "torch_autocast": {
+                "enabled": True,
+                "dtype": "bfloat16",
+                "lower_precision_safe_modules": ["Linear"],
+            }
+        },
+        {"torch_autocast.lower_precision_safe_modules": ["torch.nn.Linear"]},
+        "Failed to import lower precision safe module Linear",
+    ),
+)
 ZERO = (
     _fault(
         "gradient-norm-stage",
@@ -542,6 +562,7 @@ OTHER = (
 
 FAULTS = (
     *PRECISION,
+    *AUTOCAST,
     *ZERO,
     *OFFLOAD,
     *COMMUNICATION,
