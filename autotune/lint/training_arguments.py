@@ -48,11 +48,20 @@ class Expected:
 
 
 class TrainingArguments:
-    """TrainingArguments as far as they are known."""
+    """TrainingArguments as far as they are known.
 
-    def __init__(self, given: Mapping[str, Any], *, ranks: int | None) -> None:
+    Args:
+        given: what the user's file says.
+        ranks: devices of the whole job; None if not known.
+        config_steps: the ds_config's accumulation, which the Trainer would have to agree with.
+    """
+
+    def __init__(
+        self, given: Mapping[str, Any], *, ranks: int | None, config_steps: Any = None
+    ) -> None:
         self._given = given
         self._ranks = ranks
+        self._config_steps = config_steps
 
     def number(self, name: str) -> int | float | None:
         """Return a number; None where it is not known, or no number."""
@@ -88,6 +97,8 @@ class TrainingArguments:
     def _train_batch_size(self) -> Iterator[Expected]:
         micro = self.number("per_device_train_batch_size")
         steps = self.number("gradient_accumulation_steps")
+        if steps is None and isinstance(self._config_steps, int):
+            steps = self._config_steps
         if micro is not None and steps is not None and self._ranks is not None:
             yield Expected(
                 key="train_batch_size",
@@ -100,10 +111,14 @@ class TrainingArguments:
         return self._given.get(name, default)
 
     def _is_on(self, precision: str) -> bool | None:
-        said = [self._value(precision), self._value(f"{precision}_full_eval")]
-        if True in said:
+        if self._is_said(precision):
             return True
-        return False if said[0] is False else None
+        # transformers refuses both at once.
+        other = "bf16" if precision == "fp16" else "fp16"
+        return False if self._value(precision) is False or self._is_said(other) else None
+
+    def _is_said(self, precision: str) -> bool:
+        return True in (self._value(precision), self._value(f"{precision}_full_eval"))
 
     def _training_steps(self) -> int | float | None:
         """Return the number of optimizer steps, which epochs alone do not tell."""

@@ -52,7 +52,9 @@ def hf_mismatch(subject: Subject) -> Iterator[Fault]:
     arguments = _arguments(subject)
     if arguments is None:
         return
-    known = TrainingArguments(arguments, ranks=subject.launch.gpus)
+    known = TrainingArguments(
+        arguments, ranks=subject.launch.gpus, config_steps=subject.config.get(STEPS)
+    )
     different: set[str] = set()
     for expected in known.expected():
         value = dotted.get(subject.config, expected.key)

@@ -94,6 +94,26 @@ def test_what_incomplete_arguments_do_not_say_is_not_compared() -> None:
     assert [found.field for found in complete] == ["gradient_clipping", "fp16.enabled"]
 
 
+@pytest.mark.parametrize(
+    ("config", "arguments", "fields"),
+    [
+        ({"bf16": {"enabled": True}}, {"fp16": True}, ["bf16.enabled"]),
+        ({"fp16": {"enabled": True}}, {"bf16_full_eval": True}, ["fp16.enabled"]),
+        ({"fp16": {"enabled": True}}, {"fp16": True}, []),
+        (
+            {"train_batch_size": 64, "gradient_accumulation_steps": 2},
+            {"per_device_train_batch_size": 2},
+            ["train_batch_size"],
+        ),
+        ({"train_batch_size": 64}, {"per_device_train_batch_size": 2}, []),
+    ],
+)
+def test_what_incomplete_arguments_imply_is_compared(
+    config: dict[str, Any], arguments: dict[str, Any], fields: list[str]
+) -> None:
+    assert [found.field for found in _mismatches(config, arguments)] == fields
+
+
 def test_an_accumulation_left_out_is_one_for_accelerate() -> None:
     config = {"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto"}
     [found] = _mismatches(config, _GIVEN)
