@@ -63,9 +63,10 @@ def _print_finding(console: Console, finding: Finding, name: str) -> None:
         place = f"{name}:{finding.line}:{finding.column or 1}: "
         message = message.removeprefix(f"line {finding.line}, column {finding.column}: ")
     console.print(Text.assemble("  ", (place, "dim"), message, (f"  [{finding.rule}]", "dim")))
-    if finding.suggestion is not None:
-        fixable = " (--fix does it)" if finding.fix is not None else ""
-        console.print(Text.assemble(("    -> ", "dim"), finding.suggestion, (fixable, "dim")))
+    fixable = " (--fix does it)" if finding.fix is not None else ""
+    # Several lines are several ways out.
+    for way_out in (finding.suggestion or "").splitlines():
+        console.print(Text.assemble(("    -> ", "dim"), way_out, (fixable, "dim")))
 
 
 def _circumstances(result: GateResult) -> list[str]:
