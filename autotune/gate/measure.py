@@ -19,6 +19,8 @@ NUM_RUNS = 2
 """Runs of whole optimizer steps; one alone cannot be told from noise."""
 _CEILING_SHARE = 0.9
 """Where the record tells no ceiling."""
+_TOO_NOISY = 0.5
+"""A band wider than this says nothing: few runs, or a busy machine."""
 _LEAST_PEAK_BAND = 0.01
 """Peaks of one config differ by this much between runs that happened to be alike."""
 
@@ -142,29 +144,32 @@ def measured_slower(
     The record's band of one run is its 95 % interval of the mean of n runs, widened by
     sqrt(1 + n / k) for the mean of k new ones. Measured tokens/s below the band fail. With
     `--max-regression R` only those fail that are below `record x (1 - R)` as well. A record of a
-    single run has no band: then R is needed.
+    single run has no band, and one of more than half the number tells nothing: without R that is
+    a warning.
 
     Look for what else runs on the machine, then for what the findings say has changed.
     """
     now, then = measured.tokens_per_s, record.tokens_per_s
     assert now is not None
     band = noise_band(record, num_new=len(measured.outcomes))
-    if band is None and max_regression is None:
-        yield SLOWER.finding(
-            "tokens_per_s",
-            f"{record.path}: a single run has no noise band, so {now:,.0f} tokens/s cannot be "
-            f"compared with its {then:,.0f}",
-            suggestion="allow a regression with --max-regression 5%",
-            severity=Severity.WARNING,
-        )
-        return
-    floor = then * (1 - max(share for share in (band, max_regression) if share is not None))
+    allowed = max((share for share in (band, max_regression) if share is not None), default=1.0)
+    floor = then * (1 - allowed)
     if now < floor:
         yield SLOWER.finding(
             "tokens_per_s",
             f"{measured.evaluator} {now:,.0f} tokens/s, {now / then - 1:+.1%} of the record's "
             f"{then:,.0f}; allowed are {floor:,.0f} and more",
             suggestion="see what differs from the record, or measure the config anew with run",
+        )
+    elif allowed > _TOO_NOISY and max_regression is None:
+        why = "a single run has no noise band" if band is None else f"it is noisy by {band:.0%}"
+        yield SLOWER.finding(
+            "tokens_per_s",
+            f"{record.path}: {why}, so nothing follows from {measured.evaluator} {now:,.0f} "
+            f"tokens/s beside its {then:,.0f}",
+            suggestion="say what may be lost with --max-regression 5%, or run the study again "
+            "with more --confirm-rounds",
+            severity=Severity.WARNING,
         )
 
 

@@ -85,9 +85,25 @@ def test_a_record_of_one_run_needs_an_allowance(tmp_path: Path, recorded: Record
     assert _rules(measured, one, 0.2) == []
 
 
+def test_a_record_too_noisy_to_tell_anything_says_so(tmp_path: Path, recorded: Record) -> None:
+    noisy = dataclasses.replace(recorded, tokens_per_s_low=700.0)
+    (finding,) = compare_measured(_measured(tmp_path / "s", 500), noisy, max_regression=None)
+    assert finding.severity is Severity.WARNING
+    assert "noisy by 60%" in finding.message
+    assert _rules(_measured(tmp_path / "t", 500), noisy, 0.05) == []
+    (finding,) = compare_measured(_measured(tmp_path / "u", 300), noisy, max_regression=None)
+    assert finding.severity is Severity.ERROR
+
+
 @pytest.mark.parametrize(
     ("peak_bytes", "least", "fatter"),
-    [(1000, 950, False), (1050, 950, False), (1051, 950, True), (1010, 1000, False), (1011, 1000, True)],
+    [
+        (1000, 950, False),
+        (1050, 950, False),
+        (1051, 950, True),
+        (1010, 1000, False),
+        (1011, 1000, True),
+    ],
 )
 def test_fatter_than_the_records_runs_differed_fails(
     tmp_path: Path, recorded: Record, peak_bytes: int, least: int, fatter: bool
@@ -134,8 +150,9 @@ def test_a_real_study_is_measured_again_by_its_record(tmp_path: Path) -> None:
     assert printed["measured"]["tokens_per_s"] > 0
     assert "measured-slower" not in [finding["rule"] for finding in printed["findings"]]
     record = _loaded((tmp_path / "studies" / "s" / "record.json").read_text(encoding="utf-8"))
-    speeds = record["tokens_per_s"]
-    record["tokens_per_s"] = {key: value and value * 1e3 for key, value in speeds.items()}
+    value = record["tokens_per_s"]["value"] * 1e3
+    # A narrow band: that of two rounds is as wide as the number itself.
+    record["tokens_per_s"] = {"value": value, "low": 0.99 * value, "high": 1.01 * value}
     record["memory"] |= {"peak_bytes": 1, "peak_bytes_least": 1}
     write(tmp_path / "studies" / "s" / "record.json", record)
     options = ["--measure", "--format", "json"]
