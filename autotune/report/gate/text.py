@@ -63,6 +63,8 @@ def _print_finding(console: Console, finding: Finding, name: str) -> None:
         place = f"{name}:{finding.line}:{finding.column or 1}: "
         message = message.removeprefix(f"line {finding.line}, column {finding.column}: ")
     console.print(Text.assemble("  ", (place, "dim"), message, (f"  [{finding.rule}]", "dim")))
+    if finding.severity is Severity.NOTE:
+        return  # harmless: what it is suffices
     fixable = " (--fix does it)" if finding.fix is not None else ""
     # Several lines are several ways out.
     for way_out in (finding.suggestion or "").splitlines():
@@ -75,7 +77,8 @@ def _circumstances(result: GateResult) -> list[str]:
     if result.memory is not None:
         words.append(_memory(result.memory))
     elif result.memory_reason is not None:
-        words.append(f"memory not judged: {result.memory_reason}")
+        reason = result.memory_reason.removeprefix("memory is not judged: ")
+        words.append(f"memory not judged: {reason}")
     if result.measured is not None and result.measured["tokens_per_s"] is not None:
         measured = result.measured
         words.append(

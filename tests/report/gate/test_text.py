@@ -1,5 +1,7 @@
 """What a reader is told."""
 
+from dataclasses import replace
+
 import pytest
 
 from autotune.gate.rules import pages
@@ -30,6 +32,11 @@ def test_findings_are_grouped_worst_first(capsys: pytest.CaptureFixture[str]) ->
     )
     assert lines[2] == "    -> write stage (--fix does it)"
     assert lines[-1].startswith("configs/ds config.json: error (")
+
+
+def test_a_note_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_result(result(replace(NOTE, suggestion="remove it")))
+    assert _printed(capsys).splitlines()[:-1] == ["1 note", "  nothing  [cannot-act]"]
 
 
 def test_markup_in_a_message_is_text(capsys: pytest.CaptureFixture[str]) -> None:
