@@ -112,9 +112,7 @@ def _number_fault(subject: Subject, key: str, value: Any) -> Iterator[Fault]:
             subject,
             key,
             "must be a number, not a string",
-            suggestion=f"write {value.strip()} without quotes, in YAML with a point: 1.0e-8"
-            if finite
-            else "write a number",
+            suggestion=f"write {_in_json_and_yaml(meant)} without quotes" if finite else None,
             fix=Fix(put={key: meant}) if finite else None,
         )
     elif isinstance(value, bool | list | dict):
@@ -123,6 +121,17 @@ def _number_fault(subject: Subject, key: str, value: Any) -> Iterator[Fault]:
             yield fault(subject, key, "must be a number", suggestion="write a number")
     elif isinstance(value, int | float) and value < 0 and key.rpartition(".")[2] in _NOT_NEGATIVE:
         yield fault(subject, key, "must be at least 0", suggestion=f"did you mean {-value}?")
+
+
+def _in_json_and_yaml(number_: float) -> str:
+    """Return a number as both read it; YAML 1.1 takes 1e-08 for a string.
+
+    Example:
+        >>> _in_json_and_yaml(1e-8), _in_json_and_yaml(0.1)
+        ('1.0e-08', '0.1')
+    """
+    text = repr(number_)
+    return text if "." in text else text.replace("e", ".0e")
 
 
 def _betas_fault(subject: Subject, key: str, value: Any) -> Iterator[Fault]:

@@ -49,6 +49,22 @@ def zenflow_offload(subject: Subject) -> Iterator[Fault]:
         )
 
 
+@rule("zenflow-stage", Severity.ERROR, refused_by=RefusedBy.INIT)
+def zenflow_stage(subject: Subject) -> Iterator[Fault]:
+    """ZenFlow without ZeRO.
+
+    `runtime/zenflow/engine.py: configure_zenflow` takes the reductions over at any stage, and
+    `runtime/engine.py: allreduce_gradients` then calls a ZeRO optimizer that stage 0 does not have.
+    """
+    if _is_on(subject) and subject.zero_stage == 0:
+        yield fault(
+            subject,
+            _ZENFLOW,
+            "needs ZeRO stage 1, 2 or 3, and the stage is 0",
+            suggestion=f"set {ZERO}.stage to 2 with offload_optimizer, or remove zenflow",
+        )
+
+
 @rule("zenflow-interval", Severity.ERROR, refused_by=RefusedBy.INIT)
 def zenflow_interval(subject: Subject) -> Iterator[Fault]:
     """ZenFlow's intervals do not go with its strategy.
@@ -105,4 +121,4 @@ def zenflow_optimizer(subject: Subject) -> Iterator[Fault]:
             )
 
 
-RULES = (zenflow_offload, zenflow_interval, zenflow_optimizer)
+RULES = (zenflow_stage, zenflow_offload, zenflow_interval, zenflow_optimizer)

@@ -290,6 +290,12 @@ OFFLOAD = (
         "NoneType",
     ),
     _fault(
+        "zenflow-stage",
+        _zero(0, zenflow={"select_strategy": "step", "select_interval": 4, "update_interval": 2}),
+        {"zero_optimization.zenflow": DROP},
+        "no attribute 'reduce_gradients'",
+    ),
+    _fault(
         "zenflow-offload",
         _zero(2, zenflow={"topk_ratio": 0.1}),
         {"zero_optimization.zenflow": DROP},

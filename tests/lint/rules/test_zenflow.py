@@ -17,6 +17,7 @@ def _zenflow(**keys: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
+        (zero(0, zenflow={"topk_ratio": 0.1}), [f"error zenflow-stage {ZENFLOW}"]),
         (zero(1, zenflow={"topk_ratio": 0.1}), [f"error zenflow-offload {ZENFLOW}"]),
         (
             _zenflow(offload=True) | {"zero_optimization.overlap_comm": False},
