@@ -100,6 +100,13 @@ def test_what_may_or_may_not_fit_is_a_warning() -> None:
     assert set(found) == set(Verdict)
 
 
+def test_two_copies_of_the_weights_need_not_fit() -> None:
+    """13B with its optimizer on the host: 24 GiB of weights on a card of 39."""
+    said: dict[str, Any] = {"model": "13b", "device": "a100-40gb"}
+    judgement = judge(config(2, **OFFLOAD), activation_checkpointing=True, **said)
+    assert verdict(judgement) is Verdict.OK
+
+
 def test_an_assumed_shape_is_sure_of_its_states_only() -> None:
     """All activations of a 7B: too many for its real shape, perhaps for another one."""
     wide = config(3, micro=7)
