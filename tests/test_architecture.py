@@ -130,7 +130,13 @@ def test_every_module_begins_with_its_docstring() -> None:
 
 
 @pytest.mark.parametrize(
-    "statement", ["import autotune", "import autotune.cli.main", "import autotune.space"]
+    "statement",
+    [
+        "import autotune",
+        "import autotune.cli.main",
+        "import autotune.space",
+        "import autotune.gate",
+    ],
 )
 def test_importing_is_light(statement: str) -> None:
     heavy = ("torch", "ray", "deepspeed", "optuna", "transformers", "pandas")

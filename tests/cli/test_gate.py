@@ -1,7 +1,10 @@
 """`autotune gate`, as a CI job calls it."""
 
 import json
+import os
+import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -203,6 +206,45 @@ def test_pre_commit_takes_the_hook(home: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_pre_commit_runs_the_hook(home: Path) -> None:
+    """A commit with a faulty config is stopped, one without goes through."""
+    hooks = home / "hooks"
+    hooks.mkdir()
+    shutil.copy(ROOT / ".pre-commit-hooks.yaml", hooks)
+    _git(hooks, "init", "-q")
+    _git(hooks, "add", ".")
+    _git(hooks, "commit", "-q", "-m", "hooks")
+    _git(home, "init", "-q")
+    for name, code in (("ds_clean.json", 0), ("ds_misspelt.json", 1)):
+        (home / name).write_bytes((home / name.removeprefix("ds_")).read_bytes())
+        _git(home, "add", name)
+        command = [sys.executable, "-m", "pre_commit", "try-repo", str(hooks), "autotune-gate"]
+        done = subprocess.run(
+            [*command, "--files", name, "warned.json"],
+            capture_output=True,
+            text=True,
+            cwd=home,
+            env=_with_autotune(home),
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        # warned.json has no name of a ds_config, so it is not asked about.
+        assert "warned.json" not in done.stdout
+    assert "zero_optimization.stge: no such key" in done.stdout
+
+
+def _git(folder: Path, *arguments: str) -> None:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def _with_autotune(home: Path) -> dict[str, str]:
+    """Return an environment whose `autotune` is the one under test, with caches of the test's."""
+    script = Path(sys.executable).parent
+    paths = {"PATH": f"{script}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    return os.environ | paths | {"PRE_COMMIT_HOME": str(home / "cache")}
+
+
 @pytest.mark.parametrize(
     ("path", "taken"),
     [
@@ -217,6 +259,4 @@ def test_pre_commit_takes_the_hook(home: Path) -> None:
     ],
 )
 def test_the_hook_takes_files_by_the_names_people_give_them(path: str, taken: bool) -> None:
-    import re
-
     assert bool(re.search(_hook()["files"], path)) is taken
