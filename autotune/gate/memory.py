@@ -124,10 +124,10 @@ def _judge(job: Job) -> list[Judged]:
 
 
 def _telling(judged: list[Judged]) -> Judged:
-    """Return the bill that the verdict hangs on: the leanest if it is over, else the largest."""
-    if all(one.device is Room.TOO_LARGE for one in judged):
-        return judged[0]
-    return max(judged, key=lambda one: one.bill.device.peak_allocated_bytes)
+    """Return the bill that the verdict hangs on: the leanest if all are over, else the largest."""
+    over = all(one.device is Room.TOO_LARGE for one in judged)
+    pick = min if over else max
+    return pick(judged, key=lambda one: one.bill.device.peak_allocated_bytes)
 
 
 def _findings(subject: Subject, job: Job, judged: list[Judged]) -> Iterator[Finding]:

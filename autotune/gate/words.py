@@ -42,9 +42,14 @@ def _claim(job: Job, judged: list[Judged], telling: Judged) -> str:
 
 
 def _words(settings: ModelSettings) -> str:
+    checkpointing = (
+        f"{'with' if settings.activation_checkpointing else 'without'} activation checkpointing"
+    )
     if settings.trained_on_top:
         return "with the trained parameters on top of the frozen ones"
-    return f"{'with' if settings.activation_checkpointing else 'without'} activation checkpointing"
+    if settings.trainable_parameters is not None:
+        return f"with adapters in every layer and {checkpointing}"
+    return checkpointing
 
 
 def host_words(judged: Judged) -> str:

@@ -100,6 +100,23 @@ def test_what_may_or_may_not_fit_is_a_warning() -> None:
     assert set(found) == set(Verdict)
 
 
+def test_where_trained_parameters_lie_is_unknown_too() -> None:
+    """TensorAuto/OpenTau#429: a frozen 33B, of which 0.91B are trained."""
+    frozen: dict[str, Any] = {"model": 34.3e9, "num_trainable": 910_000_000, "seq_len": 201}
+    message = judge(config(2, micro=28), **frozen).findings[0].message
+    assert "fits only with the trained parameters on top of the frozen ones (predicted " in message
+    assert "); with adapters in every layer and with activation checkpointing: " in message
+    assert verdict(judge(config(2), device="a100-40gb", **frozen)) is Verdict.ERROR
+
+
+def test_checkpoints_on_the_host_are_no_certain_need() -> None:
+    wide = config(3, micro=64)
+    said: dict[str, Any] = {"activation_checkpointing": True, "model": "13b"}
+    assert verdict(judge(wide, **said)) is Verdict.ERROR
+    away = wide | {"activation_checkpointing": {"cpu_checkpointing": True}}
+    assert verdict(judge(away, **said)) is Verdict.WARNING
+
+
 def test_two_copies_of_the_weights_need_not_fit() -> None:
     """13B with its optimizer on the host: 24 GiB of weights on a card of 39."""
     said: dict[str, Any] = {"model": "13b", "device": "a100-40gb"}

@@ -299,3 +299,12 @@ def test_a_higher_stage_may_need_more() -> None:
         assert memory is not None
         need.append(memory["device"]["peak_allocated_bytes"])
     assert need[0] < need[1]
+
+
+@pytest.mark.parametrize(("gpus", "gigabytes"), [(4, 165), (8, 178)])
+def test_host_memory_is_what_a_report_saw(gpus: int, gigabytes: float) -> None:
+    """CVI-SZU/Linly#83: 7B with both offloads took more than 160 GB with 4 GPUs, 178 GB with 8."""
+    ds_config = config(3, **ALL_CPU, **FP16)
+    memory = judge(ds_config, model=6.7e9, device="a100-40gb", gpus=gpus, host_gib=512).memory
+    assert memory is not None
+    assert memory["host"]["total_bytes"] / 1e9 == pytest.approx(gigabytes, rel=0.1)
