@@ -49,6 +49,15 @@ JOBS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "one device": (config(3), {"gpus": 1, "device": "a100-40gb"}),
     "logits": (config(1, micro=64), {"model": "gpt2-xl", "device": "a100-40gb", "seq_len": 1_024}),
+    "fragmented": (
+        config(3, micro=4),
+        {
+            "model": "13b",
+            "device": "a100-40gb",
+            "activation_checkpointing": True,
+            "seq_len": 4_096,
+        },
+    ),
     "host": (
         config(3, micro=1, **OFFLOAD),
         {"model": "13b", "host_gib": 240, "activation_checkpointing": True},
@@ -99,6 +108,16 @@ def test_no_change_holds_another_one(found: tuple[Job, Judged, tuple[Change, ...
     for one in texts:
         others = [other for other in texts if other is not one]
         assert not any(other.items() <= one.items() for other in others)
+
+
+def test_what_only_the_formulas_let_pass_is_not_offered() -> None:
+    """A third of a stage 3 job's peak may be lost to fragmentation, which a replay sees."""
+    ds_config, told = JOBS["fragmented"]
+    job, judged = over(ds_config, **told)
+    one = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4}
+    assert job.screen(job.training(judged.settings, one)).fits
+    assert job.predict(job.training(judged.settings, one)).device.fits is False
+    assert one not in [change.put for change in cheapest_changes(job, judged)]
 
 
 def test_three_ways_where_there_are_three() -> None:
