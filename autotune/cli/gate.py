@@ -19,7 +19,7 @@ def gate(
     ds_config: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="DS_CONFIG...",
+            metavar="DS_CONFIG",
             help="JSON or Hjson, an Accelerate YAML, a gpt-neox YAML; - is standard input.",
         ),
     ] = None,
@@ -153,7 +153,9 @@ def gate(
     ] = False,
     ignore: Annotated[
         list[str] | None,
-        typer.Option(metavar="RULE", help="May be repeated.", rich_help_panel=_OUTPUT),
+        typer.Option(
+            metavar="RULE", help="Is not asked; may be repeated.", rich_help_panel=_OUTPUT
+        ),
     ] = None,
     explain: Annotated[
         str | None,

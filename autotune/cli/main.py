@@ -20,6 +20,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    # Rich markup would swallow what stands in brackets: "[default: 2048]".
+    rich_markup_mode="markdown",
     help="Finds, reviews and gates the DeepSpeed config of a long training run.",
     epilog="Exit codes: 0 yes; 1 the gate says no, or nothing that was asked about fits; 2 the "
     "call or an input file is wrong; 3 the pool failed; 130 interrupted.",

@@ -1,5 +1,6 @@
 """The command line that people's scripts rely on."""
 
+import re
 from typing import Any
 
 import pytest
@@ -60,6 +61,17 @@ def test_every_command_and_option_has_help(
     if command:
         for parameter in _commands()[command].params:
             assert parameter.help, parameter.name
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_nothing_of_a_help_text_is_swallowed(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "500")
+    printed = " ".join(autotune_here(command, "--help", capsys=capsys).out.split())
+    for parameter in _commands()[command].params:
+        for default in re.findall(r"\[default: .*?\]", parameter.help):
+            assert default in printed
 
 
 def test_help_says_what_the_exit_codes_mean(capsys: pytest.CaptureFixture[str]) -> None:
