@@ -12,16 +12,22 @@ import pytest
 from autotune.lint.check import lint
 from autotune.lint.finding import RefusedBy, Severity
 from autotune.lint.rules import RULES
-from tests.lint.rules.init_faults import FAULTS, InitFault
+from autotune.lint.subject import Launch, Subject
+from tests.lint.rules.init_faults import FAULTS, GPUS, InitFault
+from tests.lint.rules.mixes import mixed
 
 ROOT = Path(__file__).parents[3]
 TITLES = [f"{fault.rule}-{number}" for number, fault in enumerate(FAULTS)]
 
 
+MIXES = list(mixed(seed=5, count=40))
+
+
 @pytest.fixture(scope="module")
-def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str | None, str | None]]:
-    """What DeepSpeed says of the bad and of the good config, by title; one process for all."""
+def answers(tmp_path_factory: pytest.TempPathFactory) -> list[str | None]:
+    """What DeepSpeed says of bad and good configs in turn, then of the mixes; one process."""
     questions = [fault.question(config) for fault in FAULTS for config in fault.configs()]
+    questions += [{"ds_config": config, "world_size": GPUS} for config in MIXES]
     done = subprocess.run(
         [sys.executable, "-m", "tests.lint.rules.initialize_all"],
         input=json.dumps(questions),
@@ -34,19 +40,32 @@ def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str | 
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    answers = json.loads(done.stdout)
-    return dict(zip(TITLES, zip(answers[::2], answers[1::2], strict=True), strict=True))
+    found: list[str | None] = json.loads(done.stdout)
+    assert len(found) == len(questions)
+    return found
 
 
-@pytest.mark.parametrize("title", TITLES)
+@pytest.mark.parametrize("place", range(len(FAULTS)), ids=TITLES)
 def test_deepspeed_refuses_the_bad_config_and_trains_the_good_one(
-    title: str, refusals: dict[str, tuple[str | None, str | None]]
+    place: int, answers: list[str | None]
 ) -> None:
-    fault = FAULTS[TITLES.index(title)]
-    bad, good = refusals[title]
+    bad, good = answers[2 * place : 2 * place + 2]
     assert bad is not None
-    assert re.search(fault.refusal, bad), bad
+    assert re.search(FAULTS[place].refusal, bad), bad
     assert good is None
+
+
+def test_rules_and_deepspeed_refuse_the_same_mixes(answers: list[str | None]) -> None:
+    refused = answers[-len(MIXES) :]
+    # Neither side may win by default.
+    assert 0.2 < sum(answer is not None for answer in refused) / len(MIXES) < 0.8
+    differences = []
+    for config, answer in zip(MIXES, refused, strict=True):
+        subject = Subject(config=config, launch=Launch(gpus=GPUS))
+        errors = [f.message for f in lint(subject) if f.severity is Severity.ERROR]
+        if bool(errors) != (answer is not None):
+            differences.append(f"DeepSpeed: {answer}, rules: {errors}\n    {json.dumps(config)}")
+    assert not differences, "\n".join(differences)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=TITLES)
