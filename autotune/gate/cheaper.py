@@ -13,8 +13,9 @@ from typing import Any
 from autotune.ceiling import GIB
 from autotune.errors import ConfigError
 from autotune.gate.batch import ACCUMULATION
-from autotune.gate.job import GPUS_PER_NODE, Job, is_assumed
+from autotune.gate.job import Job, is_assumed
 from autotune.gate.levers import Lever, levers_of
+from autotune.gate.planned import GPUS_PER_NODE
 from autotune.gate.room import Judged
 from autotune.gate.speed import predicted_speed
 from autotune.plan.smallest import smallest_fitting
@@ -139,6 +140,9 @@ def _tried(
 def _more_gpus(job: Job, judged: Judged) -> str | None:
     """Return the smallest number of devices on which the same micro step fits."""
     training, split = judged.training, job.model_parallel
+    if training.world_size * split != job.gpus:
+        # Inside groups of MiCS more devices do not help.
+        return None
 
     def at(gpus: int) -> tuple[Job, Training]:
         larger = replace(job, local_ranks=max(job.local_ranks, min(gpus, GPUS_PER_NODE)))

@@ -12,10 +12,19 @@ from autotune import dotted
 from autotune.ds_config.auto import resolve_auto
 from autotune.errors import AutotuneError
 from autotune.gate.batch import Batch, read_batch
+from autotune.gate.planned import (
+    data_parallel_ranks,
+    local_ranks,
+    optimizer_type,
+    precision,
+    sharding_ranks,
+    tensor_parallel,
+    tokens_of_rank,
+)
 from autotune.gate.shape import NotJudgedError, shape_of_rank
 from autotune.hardware import Device
 from autotune.lint.subject import Launch, Launcher, Subject
-from autotune.model_shape import LEARNED_POSITIONS, ModelShape
+from autotune.model_shape import ModelShape
 from autotune.predict.assumed_shape import ASSUMED
 from autotune.predict.memory.bill import Bill
 from autotune.predict.memory.predict import Surroundings, predict_memory, screen_memory
@@ -23,9 +32,6 @@ from autotune.predict.memory.verdict import assumptions
 from autotune.predict.training import ModelSettings, Training, read_training
 from autotune.workload import Workload
 
-SHORTEST = 128
-"""Tokens where nobody said: fewer make no sense, and what they need is certain."""
-GPUS_PER_NODE = 8
 ASSUMED_ACTIVATIONS = 2 / 3
 """Of the activations of an assumed shape; with it, no job in a hundred published ones that ran is
 found over."""
@@ -40,6 +46,8 @@ class Job:
     workload: Workload
     batch: Batch
     device: Device
+    gpus: int
+    """Of the whole job."""
     local_ranks: int
     """Processes of a node, whatever they split."""
     model_parallel: int
@@ -110,26 +118,27 @@ def read_job(
         NotJudgedError: what is needed was not said, or the config cannot be read.
     """
     launch = subject.launch
-    ranks = _ranks(subject, shape, device)
-    assert shape is not None
-    assert device is not None
-    tensor, stages = _tensor_parallel(subject), launch.pipeline_stages or 1
+    if shape is None or device is None or launch.gpus is None:
+        raise NotJudgedError(_missing(launch, shape, device))
+    ranks = data_parallel_ranks(subject)
+    shards = sharding_ranks(subject, ranks)
+    tensor, stages = tensor_parallel(subject), launch.pipeline_stages or 1
     part, assumed = shape_of_rank(shape, tensor_parallel=tensor, pipeline_stages=stages)
     batch = read_batch(subject, ranks=ranks)
-    seq_len = _seq_len(subject, part)
+    seq_len, optimizer = tokens_of_rank(subject, part), optimizer_type(subject)
     unsaid = {
         f"sequences of {seq_len} tokens (--seq-len is not given)": launch.seq_len is None,
         f"a micro batch of {batch.micro} (none is given)": not batch.is_said,
-        "AdamW (no optimizer is given)": _optimizer(subject) is None,
+        "AdamW (no optimizer is given)": optimizer is None,
     }
     try:
         workload = Workload(
             model=part,
             seq_len=seq_len,
-            global_batch_size=batch.micro * batch.accumulation * ranks,
-            world_size=ranks,
-            precision=_precision(subject, device),
-            optimizer={"type": _optimizer(subject) or "AdamW"},
+            global_batch_size=batch.micro * batch.accumulation * shards,
+            world_size=shards,
+            precision=precision(subject, device),
+            optimizer={"type": optimizer or "AdamW"},
             gradient_clipping=1.0,
         )
         job = Job(
@@ -137,7 +146,8 @@ def read_job(
             workload=workload,
             batch=batch,
             device=device,
-            local_ranks=_local_ranks(launch),
+            gpus=launch.gpus,
+            local_ranks=local_ranks(launch),
             model_parallel=tensor * stages,
             highest_stage=1 if stages > 1 else 3,
             host_bytes=host_bytes,
@@ -151,33 +161,14 @@ def read_job(
     return job
 
 
-def _ranks(subject: Subject, shape: ModelShape | None, device: Device | None) -> int:
-    """Return the ranks that ZeRO shards over."""
-    launch = subject.launch
+def _missing(launch: Launch, shape: ModelShape | None, device: Device | None) -> str:
     missing = {
         "the model (--model, or --params)": shape is None,
         "the number of GPUs (--gpus)": launch.gpus is None,
         "the device (--gpu-type, or --gpu-memory)": device is None,
     }
-    if any(missing.values()):
-        names = " and ".join(name for name, is_missing in missing.items() if is_missing)
-        raise NotJudgedError(f"memory is not judged: {names} must be known")
-    split = _tensor_parallel(subject) * (launch.pipeline_stages or 1)
-    assert launch.gpus is not None
-    if launch.gpus % split:
-        raise NotJudgedError(
-            f"memory is not judged: {launch.gpus} GPUs are no multiple of {split}, what tensor "
-            "parallelism and pipeline stages take"
-        )
-    ranks = launch.gpus // split
-    # runtime/zero/mics.py: states are sharded inside a group and repeated in every other.
-    group = _whole(subject, "zero_optimization.mics_shard_size")
-    return group if group is not None and ranks % group == 0 else ranks
-
-
-def _tensor_parallel(subject: Subject) -> int:
-    said = subject.launch.tensor_parallel
-    return said or _whole(subject, "tensor_parallel.autotp_size") or 1
+    names = " and ".join(name for name, is_missing in missing.items() if is_missing)
+    return f"memory is not judged: {names} must be known"
 
 
 def _unsure(subject: Subject, shape: ModelShape) -> float:
@@ -185,46 +176,6 @@ def _unsure(subject: Subject, shape: ModelShape) -> float:
     if subject.value("activation_checkpointing.cpu_checkpointing") is True:
         return 1.0
     return ASSUMED_ACTIVATIONS if shape.hf_config.get(ASSUMED) else 0.0
-
-
-def _whole(subject: Subject, key: str) -> int | None:
-    """Return a whole number of at least 1; None for everything else."""
-    number = subject.number(key)
-    return int(number) if number is not None and 1 <= number < float("inf") else None
-
-
-def _seq_len(subject: Subject, shape: ModelShape) -> int:
-    """Return the tokens of a rank: its share where a sequence is split.
-
-    Megatron's tensor parallelism may split sequences outside its matrices too, and the checkpoints
-    of layers (`partition_activations`); whether it does is set in the model.
-    """
-    limit = shape.max_position_embeddings
-    shortest = min(SHORTEST, limit) if limit and shape.model_type in LEARNED_POSITIONS else SHORTEST
-    share = (_whole(subject, "sequence_parallel_size") or 1) * _tensor_parallel(subject)
-    return max((subject.launch.seq_len or shortest) // share, 1)
-
-
-def _local_ranks(launch: Launch) -> int:
-    assert launch.gpus is not None
-    return launch.gpus // launch.nodes if launch.nodes else min(launch.gpus, GPUS_PER_NODE)
-
-
-def _precision(subject: Subject, device: Device) -> str:
-    """Return what `"auto"`, or no section at all under Hugging Face, stands for."""
-    arguments = subject.launch.hf_args
-    if arguments is not None:
-        return next((name for name in ("bf16", "fp16") if arguments.get(name) is True), "fp32")
-    return "bf16" if device.bf16_flops else "fp16"
-
-
-def _optimizer(subject: Subject) -> str | None:
-    """Return the optimizer's type; None where neither config nor launch says one."""
-    said = subject.value("optimizer.type")
-    if isinstance(said, str) and said != "auto":
-        return said
-    arguments = subject.launch.hf_args or {}
-    return subject.launch.client_optimizer or arguments.get("optim")
 
 
 def _with_state_size(training: Training, optimizer: Mapping[str, Any]) -> Training:

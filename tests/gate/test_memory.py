@@ -222,6 +222,10 @@ def test_mics_shards_inside_its_groups() -> None:
     assert groups.memory is not None
     moments = [m["device"]["items"]["moments"] for m in (whole.memory, groups.memory)]
     assert moments[1] == pytest.approx(8 * moments[0], rel=0.01)
+    (tight,) = judge(
+        config(3, mics_shard_size=2, gradient_accumulation_steps=8), model="13b", gpus=64
+    ).findings
+    assert "instead of" not in str(tight.suggestion)
 
 
 def test_processes_that_split_a_model_share_the_host() -> None:
