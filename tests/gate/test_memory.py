@@ -19,6 +19,8 @@ from autotune.model_shape import shape_from_hf_config
 from autotune.plan import PlanRequest, plan_config
 from tests.gate.judging import config, fields, judge, setting, subject, verdict
 from tests.lint.cases import Case, all_cases, errors, is_about, request_of
+from tests.lint.mutations import mutated
+from tests.predict.jobs import small_llama
 
 CASES = [case for case in all_cases() if case.told["category"] in ("memory", "speed")]
 OFFLOAD: dict[str, Any] = {"offload_optimizer": {"device": "cpu"}}
@@ -315,3 +317,20 @@ def test_experts_that_would_have_to_be_traced_are_not_judged() -> None:
     }
     shape = shape_from_hf_config(deepseek, name="deepseek", where="test")
     assert "experts of deepseek_v3" in str(judge(config(3), model=shape).reason)
+
+
+def test_no_config_whatever_ends_in_an_exception() -> None:
+    arguments = {"fp16": True, "per_device_train_batch_size": "x", "optim": 3}
+    launches: list[dict[str, Any]] = [
+        {},
+        {"gpus": 1, "seq_len": None, "activation_checkpointing": True},
+        {"launcher": Launcher.HF, "hf_args": arguments, "num_trainable": 100_000},
+        {"tensor_parallel": 2, "pipeline_stages": 2},
+    ]
+    told = setting(small_llama(), device="t4", host_gib=16)
+    judged_at_all = 0
+    for number, ds_config in enumerate(mutated(seed=4, count=800)):
+        judgement = judge_memory(subject(ds_config, **launches[number % 4]), setting=told)
+        assert (judgement.memory is None) == (judgement.reason is not None)
+        judged_at_all += judgement.memory is not None
+    assert judged_at_all > 400
