@@ -27,7 +27,7 @@ def allgather_bucket_alignment(subject: Subject) -> Iterator[Fault]:
     size = number(subject, _ALLGATHER)
     if subject.zero_stage not in (1, 2) or uses_bf16_optimizer(subject):
         return
-    if size is not None and size > 0 and size % 2:
+    if size is not None and size > 0 and size % 2 == 1:  # a fraction is a fault of type
         even = int(size) + 1
         yield fault(
             subject,
