@@ -5,7 +5,7 @@ import pytest
 from autotune import dotted
 from autotune.lint.rules.data_efficiency import RULES
 from tests.lint.rules.asking import told
-from tests.lint.rules.init_faults import COMPLETE_LTD
+from tests.lint.rules.init_faults_other import COMPLETE_LTD
 
 CURRICULUM = "data_efficiency.data_sampling.curriculum_learning"
 DYNAMIC = "data_efficiency.data_sampling.dynamic_batching"

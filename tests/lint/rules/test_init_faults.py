@@ -13,7 +13,8 @@ from autotune.lint.check import lint
 from autotune.lint.finding import RefusedBy, Severity
 from autotune.lint.rules import RULES
 from autotune.lint.subject import Launch, Subject
-from tests.lint.rules.init_faults import FAULTS, GPUS, InitFault
+from tests.lint.rules.init_fault import GPUS, InitFault
+from tests.lint.rules.init_faults import FAULTS
 from tests.lint.rules.mixes import mixed
 
 ROOT = Path(__file__).parents[3]
