@@ -55,6 +55,7 @@ def planned_launch(request: GateRequest) -> Launch:
         hf_args=hf_args,
         model=shape,
         num_trainable=None if trainable is None else round(trainable),
+        largest_parameter=request.largest_parameter,
         seq_len=request.seq_len,
         activation_checkpointing=_checkpoints(request, hf_args),
     )

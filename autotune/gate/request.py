@@ -26,6 +26,9 @@ class GateRequest:
     """Parameters of the whole model, where its shape is not known."""
     trainable_params: float | None = None
     """Fewer than all with a frozen base."""
+    largest_parameter: int | None = None
+    """Elements of the largest single parameter, which an NVMe buffer has to hold a rank's part of;
+    None takes it from the model."""
     gpus: int | None = None
     """Of the whole job."""
     nodes: int | None = None
@@ -73,6 +76,7 @@ class GateRequest:
             "--seq-len": self.seq_len,
             "--params": self.params,
             "--trainable-params": self.trainable_params,
+            "--largest-parameter": self.largest_parameter,
             "--pipeline-stages": self.pipeline_stages,
             "--tensor-parallel": self.tensor_parallel,
         }

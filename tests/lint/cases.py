@@ -78,6 +78,7 @@ def request_of(case: Case, scratch: Path) -> GateRequest:
         ds_config=str(case.ds_config),
         params=model.get("params"),
         trainable_params=model.get("trainable_params"),
+        largest_parameter=model.get("largest_param_partition"),
         gpus=hardware.get("gpus"),
         nodes=hardware.get("nodes"),
         gpu_type=hardware.get("gpu_type"),
