@@ -1,3 +1,5 @@
+"""When the torch_autocast section works, and when it does not."""
+
 from typing import Any
 
 import pytest

@@ -1,3 +1,5 @@
+"""Bucket sizes that DeepSpeed refuses, and sizes far from sense."""
+
 from typing import Any
 
 import pytest

@@ -1,3 +1,5 @@
+"""What gradients are sent in and how they are divided, against stage and precision."""
+
 from typing import Any
 
 import pytest

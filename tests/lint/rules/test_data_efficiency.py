@@ -1,3 +1,5 @@
+"""Curriculum learning, dynamic batching and random layer-token dropping, complete or not."""
+
 from typing import Any
 
 import pytest

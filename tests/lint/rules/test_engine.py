@@ -1,3 +1,5 @@
+"""Settings that the engine reads itself."""
+
 from typing import Any
 
 import pytest

@@ -1,3 +1,5 @@
+"""Paths, buffers and file access of offload to NVMe."""
+
 from typing import Any
 
 import pytest

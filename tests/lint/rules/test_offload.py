@@ -1,3 +1,5 @@
+"""Offload against the stage and against the optimizer."""
+
 from typing import Any
 
 import pytest

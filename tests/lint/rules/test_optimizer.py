@@ -1,3 +1,5 @@
+"""Which optimizers DeepSpeed and ZeRO take."""
+
 from typing import Any
 
 import pytest

@@ -1,3 +1,5 @@
+"""Names and values in optimizer.params."""
+
 from typing import Any
 
 import pytest

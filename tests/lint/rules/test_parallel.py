@@ -1,3 +1,5 @@
+"""Pipeline, tensor, sequence and expert parallelism against ZeRO and the number of GPUs."""
+
 from typing import Any
 
 import pytest

@@ -1,3 +1,5 @@
+"""fp16, bf16, loss scaling, master weights and data types."""
+
 from typing import Any
 
 import pytest

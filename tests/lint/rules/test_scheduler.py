@@ -1,3 +1,5 @@
+"""Which schedules DeepSpeed takes."""
+
 from typing import Any
 
 import pytest

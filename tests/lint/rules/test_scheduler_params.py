@@ -1,3 +1,5 @@
+"""Names, step counts and rates in scheduler.params."""
+
 from typing import Any
 
 import pytest

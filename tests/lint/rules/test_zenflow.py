@@ -1,3 +1,5 @@
+"""ZenFlow's conditions."""
+
 from typing import Any
 
 import pytest

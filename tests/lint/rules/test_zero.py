@@ -1,3 +1,5 @@
+"""ZeRO's own conditions."""
+
 from typing import Any
 
 import pytest

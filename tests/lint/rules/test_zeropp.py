@@ -1,3 +1,5 @@
+"""hpZ and quantization against stage, world and node."""
+
 from typing import Any
 
 import pytest
