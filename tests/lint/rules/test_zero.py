@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from autotune.lint.rules.zero import RULES
-from tests.lint.rules.asking import told, zero
+from tests.lint.rules.asking import findings, told, zero
 
 NORM = "zero_optimization.compute_grad_norm"
 NO_CLIPPING = {"gradient_clipping": 0}
@@ -52,7 +52,5 @@ def test_a_legal_neighbour_is_left_alone(keys: dict[str, Any]) -> None:
 
 
 def test_a_default_is_said_to_be_one() -> None:
-    from tests.lint.rules.asking import findings
-
     [found] = findings(RULES, zero(2, compute_grad_norm=False))
     assert found.message.startswith("gradient_clipping=1.0 by default: ")
