@@ -42,6 +42,13 @@ def gate(
         float | None,
         typer.Option(help="With a frozen base: how many are trained.", rich_help_panel=_JOB),
     ] = None,
+    largest_parameter: Annotated[
+        int | None,
+        typer.Option(
+            help="Elements of the largest single parameter, for NVMe buffers; else the model's.",
+            rich_help_panel=_JOB,
+        ),
+    ] = None,
     gpus: Annotated[
         int | None, typer.Option(help="Of the whole job.", rich_help_panel=_JOB)
     ] = None,
@@ -220,6 +227,7 @@ def gate(
         model=model,
         params=params,
         trainable_params=trainable_params,
+        largest_parameter=largest_parameter,
         gpus=gpus,
         nodes=nodes,
         gpu_type=gpu_type,

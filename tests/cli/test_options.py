@@ -23,9 +23,9 @@ COMMANDS = {
     "gate": """
         ds_config --accepted --activation-checkpointing --ask-deepspeed --baseline
         --client-optimizer --devices --diff --explain --fix --fix-output --format --gpu-memory
-        --gpu-type --gpus --hf-args --host-memory --ignore --launcher --list-rules --max-age
-        --max-regression --measure --model --nodes --params --pipeline-stages --ray-address
-        --seq-len --strict --tensor-parallel --trainable-params --write-accepted
+        --gpu-type --gpus --hf-args --host-memory --ignore --largest-parameter --launcher
+        --list-rules --max-age --max-regression --measure --model --nodes --params
+        --pipeline-stages --ray-address --seq-len --strict --tensor-parallel --trainable-params --write-accepted
     """,
     "export": "study --folder --json --storage",
     "dashboard": "study --host --port --storage",
