@@ -249,7 +249,10 @@ def gate(
         ask_deepspeed=ask_deepspeed,
         ignore=frozenset(ignore or ()),
         accepted=None if new_file else accepted,
+        note_unused=len(names) == 1,
     )
+    if measure:
+        print("measuring: two runs, as the record's were run", file=sys.stderr)
     shown = sys.stdout if output_format == "text" else sys.stderr
     results = [_gated(replace(request, ds_config=name), mending, shown) for name in names]
     if write_accepted and accepted is not None:

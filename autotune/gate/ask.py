@@ -1,5 +1,6 @@
 """`--ask-deepspeed`: the installed DeepSpeed's own parser, in a process of its own."""
 
+import importlib.util
 import json
 import os
 import re
@@ -54,6 +55,8 @@ def ask_deepspeed(ds_config: Mapping[str, Any], *, world_size: int) -> Answer:
     Raises:
         ConfigError: it could not be asked: it is not installed, say.
     """
+    if importlib.util.find_spec("deepspeed") is None:
+        raise ConfigError("DeepSpeed cannot be asked: it is not installed in this environment")
     done = subprocess.run(
         [sys.executable, "-m", "autotune.trial.ask_deepspeed"],
         input=json.dumps({"ds_config": ds_config, "world_size": world_size}),

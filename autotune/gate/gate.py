@@ -71,7 +71,7 @@ def gate(request: GateRequest, *, text: bytes | None = None) -> GateResult:
         _judge(judged, document.subject, request, setting=setting, record=record)
     found = (_readable(document.in_file_words(finding)) for finding in judged.findings)
     kept = [finding for finding in found if finding.rule not in request.ignore]
-    counting, accepted = split_accepted(kept, entries)
+    counting, accepted = split_accepted(kept, entries, note_unused=request.note_unused)
     return GateResult(
         ds_config=request.ds_config,
         file=_file_of(document.name, request.ds_config),

@@ -63,6 +63,8 @@ class GateRequest:
     """Ids of rules."""
     accepted: Path | None = None
     """A file of accepted findings."""
+    note_unused: bool = True
+    """Whether entries of it that match nothing are noted: not where it is of several configs."""
 
     def __post_init__(self) -> None:
         faults = [*self._out_of_range(), *self._contradictions()]

@@ -151,9 +151,10 @@ class Search:
         self._proposer.note(candidate, outcome)
         if candidate.source == "base" and outcome.status is Status.INVALID:
             assert outcome.failure is not None
+            launched = outcome.evaluator == self.evaluator.name
+            who = "DeepSpeed refuses it at initialize: " if launched else ""
             raise ConfigError(
-                f"--base: DeepSpeed refuses it at initialize: {outcome.failure.reason}; mend the "
-                "config, or leave --base out"
+                f"--base: {who}{outcome.failure.reason}; mend the config, or leave --base out"
             )
 
     def _note(self, outcome: Outcome) -> None:

@@ -167,6 +167,15 @@ def test_findings_are_accepted_into_a_file_and_stay_accepted(home: Path, call: _
     assert call("misspelt.json").code == 1
 
 
+def test_a_file_of_accepted_findings_may_be_of_several_configs(home: Path, call: _Gate) -> None:
+    options = ["--accepted", "accepted.yaml", "--format", "json"]
+    assert call("misspelt.json", *options, "--write-accepted").code == 0
+    assert len(json.loads(call("clean.json", *options).out)["findings"]) == 1
+    both = json.loads(call("clean.json", "misspelt.json", *options).out)
+    assert both["verdict"] == "ok"
+    assert [result["findings"] for result in both["results"]] == [[], []]
+
+
 def test_nothing_heavy_is_imported(home: Path) -> None:
     options = ["--model", "7b", "--gpus", "8", "--gpu-type", "a100-80gb", "--host-memory", "500"]
     code = (

@@ -25,7 +25,8 @@ COMMANDS = {
         --client-optimizer --devices --diff --explain --fix --fix-output --format --gpu-memory
         --gpu-type --gpus --hf-args --host-memory --ignore --largest-parameter --launcher
         --list-rules --max-age --max-regression --measure --model --nodes --params
-        --pipeline-stages --ray-address --seq-len --strict --tensor-parallel --trainable-params --write-accepted
+        --pipeline-stages --ray-address --seq-len --strict --tensor-parallel --trainable-params
+        --write-accepted
     """,
     "export": "study --folder --json --storage",
     "dashboard": "study --host --port --storage",

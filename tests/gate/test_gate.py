@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -194,6 +195,14 @@ def test_a_refusal_names_the_key_it_speaks_of() -> None:
     assert finding.field == "zero_optimization.stage"
     assert "DeepSpeed 0.19.8 refuses" in finding.message
     assert list(deepspeed_refuses(subject, Answer(version="0.19.8", refusal=None))) == []
+
+
+def test_a_machine_without_deepspeed_says_so() -> None:
+    with (
+        patch("importlib.util.find_spec", return_value=None),
+        pytest.raises(ConfigError, match="it is not installed in this environment"),
+    ):
+        _gated(CLEAN, ask_deepspeed=True)
 
 
 def test_the_installed_deepspeed_is_asked_in_addition() -> None:
