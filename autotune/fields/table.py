@@ -16,6 +16,8 @@ from typing import Any
 from autotune.fields.version import read_table
 
 _TUPLES = ("choices", "items", "aliases", "refuses")
+_MONITORS = ("comet", "csv_monitor", "tensorboard", "wandb")
+"""`monitor/config.py: get_monitor_config` puts these into one model."""
 _SECTION_ALIASES = {"bfloat16": "bf16"}
 """`runtime/precision_config.py: get_bfloat16_config` falls back to the old name."""
 
@@ -155,7 +157,9 @@ def drops_auto(key: str) -> bool:
         >>> drops_auto("zero_optimization.offload_param"), drops_auto("zero_optimization")
         (True, False)
     """
-    above = field_of(key.rpartition(".")[0]) if "." in key else None
+    if "." not in key:
+        return key in _MONITORS
+    above = field_of(key.rpartition(".")[0])
     return above is not None and above.validated
 
 

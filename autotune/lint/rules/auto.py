@@ -69,6 +69,8 @@ def auto_outside_hf(subject: Subject) -> Iterator[Fault]:
         field = field_of(key)
         if field is None or field.removed or key in inert or _is_own_word(field):
             continue
+        if field.type == "section" and not drops_auto(key):
+            continue  # no section: a fault of type
         if drops_auto(key):
             dropped.setdefault(key.partition(".")[0], []).append(key)
         else:

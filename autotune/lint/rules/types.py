@@ -16,7 +16,7 @@ from autotune.fields.table import Field, drops_auto
 from autotune.lint.finding import Fix, RefusedBy, Severity
 from autotune.lint.rule import Fault, rule
 from autotune.lint.shown import shown
-from autotune.lint.subject import Launcher, Subject
+from autotune.lint.subject import Subject
 from autotune.lint.walk import Entry
 
 _NUMBERS = frozenset((Kind.BIT, Kind.INTEGER, Kind.WHOLE))
@@ -79,8 +79,6 @@ def type_(subject: Subject) -> Iterator[Fault]:
     """
     inert: frozenset[str] | None = None
     for entry in subject.entries:
-        if entry.value == "auto" and subject.launch.launcher is Launcher.DEEPSPEED:
-            continue  # `auto-outside-hf` tells what becomes of it.
         fault = _type_fault(entry)
         if fault is None or (entry.path == "optimizer.params" and not _names_optimizer(subject)):
             continue
@@ -118,10 +116,10 @@ def limit(subject: Subject) -> Iterator[Fault]:
 RULES = (type_, limit)
 
 
-def _is_empty(entry: Entry, field: Field) -> bool:
-    """Whether DeepSpeed refuses a value for being empty, whatever it is (`autotuning.exps_dir`)."""
-    asks = not field.validated and field.type == "str" and Kind.EMPTY.value in field.refuses
-    return asks and not entry.value
+def _is_refused(entry: Entry, field: Field, kind: Kind) -> bool:
+    if not field.validated and field.type == "str" and Kind.EMPTY.value in field.refuses:
+        return not entry.value  # Anything will do, if only it is not empty: `autotuning.exps_dir`.
+    return kind.value in field.refuses
 
 
 def _names_optimizer(subject: Subject) -> bool:
@@ -136,7 +134,7 @@ def _type_fault(entry: Entry) -> Fault | None:
     if field.key == _ZERO and isinstance(entry.value, bool):
         return None  # The old form of the section: told as deprecated.
     kind = kind_of(entry.value)
-    if kind.value in field.refuses or _is_empty(entry, field):
+    if _is_refused(entry, field, kind):
         # Choices are of one kind with what is none of them, and told by the other rule.
         is_told = field.choices or _limit_fault(entry)
         return None if is_told else _refused(entry, field, kind)
@@ -222,8 +220,8 @@ def _kept(entry: Entry, field: Field, kind: Kind) -> Fault:
     if field.type == "section":
         return Fault(
             field=entry.path,
-            message=f"{start}not {kind.phrase}; it is ignored",
-            severity=Severity.WARNING,
+            message=f"{start}not {kind.phrase}",
+            severity=Severity.ERROR if entry.value else Severity.WARNING,
             refused_by=RefusedBy.NOBODY,
         )
     mild = kind in (Kind.BOOL, Kind.NULL) or field.type in ("str", "list")
@@ -256,7 +254,8 @@ def _is_read_as_section(entry: Entry) -> bool:
 def _converted(field: Field, value: Any) -> Any:
     """Return what DeepSpeed takes a value for; the value itself where it converts nothing."""
     if isinstance(value, bool):
-        return int(value) if field.type in ("int", "float") else value
+        is_number = field.type in ("int", "float") or field.minimum is not None
+        return int(value) if is_number else value
     meant = _meant(field, value) if field.validated else None
     return value if meant is None else meant
 
