@@ -1,17 +1,16 @@
-"""Pipeline, tensor, sequence and expert parallelism against ZeRO and the number of GPUs."""
+"""Pipeline, tensor and sequence parallelism against ZeRO and the number of GPUs."""
 
 from collections.abc import Iterator
 
 from autotune.lint.finding import RefusedBy, Severity
 from autotune.lint.rule import Fault, rule
-from autotune.lint.settings import ZERO, fault, flag, number, value_of
+from autotune.lint.settings import ZERO, fault, number
 from autotune.lint.subject import Subject
 
 _AUTOTP = "tensor_parallel.autotp_size"
 _TP = "tensor_parallel.tp.tp_size"
 _SEQUENCE = "sequence_parallel_size"
 _DATA = "data_parallel_size"
-_EXPERT = "expert_parallel.autoep_size"
 
 
 @rule("pipeline-zero-stage", Severity.ERROR, refused_by=RefusedBy.INIT)
@@ -120,49 +119,10 @@ def sequence_parallel_size(subject: Subject) -> Iterator[Fault]:
         )
 
 
-@rule("expert-parallel", Severity.ERROR, refused_by=RefusedBy.INIT)
-def expert_parallel(subject: Subject) -> Iterator[Fault]:
-    """Automatic expert parallelism with something that it does not support.
-
-    `module_inject/auto_ep_config.py: validate_autoep_config` and `module_inject/auto_ep_folding.py:
-    validate_folding_global` want `autoep_size` to divide the ranks, no expert tensor parallelism,
-    and tensor parallelism neither with `autoep_size` 1 nor with offload nor DeepCompile;
-    `runtime/engine.py: _validate_zero3_moe_compatibility` excludes hpZ and quantized gradients at
-    stage 3.
-    """
-    size, gpus = number(subject, _EXPERT), subject.launch.gpus
-    if not flag(subject, "expert_parallel.enabled") or size is None:
-        return
-    stages = subject.launch.pipeline_stages or 1
-    if gpus and size > 0 and (gpus // stages) % size:
-        yield fault(
-            subject,
-            _EXPERT,
-            f"must divide the {gpus // stages} ranks of a pipeline stage",
-            suggestion="use a divisor of the number of GPUs",
-        )
-    key = "expert_parallel.expert_tensor_parallel_size"
-    if number(subject, key) not in (None, 1):
-        yield fault(subject, key, "only 1 is supported so far", suggestion="remove it")
-    if (number(subject, _AUTOTP) or 0) > 1 and size == 1:
-        yield fault(
-            subject, _EXPERT, f"{_AUTOTP} needs a size above 1", suggestion="raise it to 2 or more"
-        )
-    if subject.zero_stage == 3:
-        hpz, gradients = f"{ZERO}.zero_hpz_partition_size", f"{ZERO}.zero_quantized_gradients"
-        if (number(subject, hpz) or 0) > 1:
-            yield fault(subject, hpz, "not supported with expert_parallel", suggestion="remove it")
-        if value_of(subject, gradients) is True:
-            yield fault(
-                subject, gradients, "not supported with expert_parallel", suggestion="remove it"
-            )
-
-
 RULES = (
     pipeline_zero_stage,
     tensor_parallel_size,
     tensor_parallel_off,
     tensor_parallel_heads,
     sequence_parallel_size,
-    expert_parallel,
 )

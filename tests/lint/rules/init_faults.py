@@ -10,6 +10,7 @@ FAULTS = (
     *zero.OFFLOAD,
     *other.COMMUNICATION,
     *other.PARALLEL,
+    *other.EXPERT,
     *other.OPTIMIZER,
     *other.SCHEDULER,
     *other.OTHER,

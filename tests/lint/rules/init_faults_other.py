@@ -90,7 +90,72 @@ PARALLEL = (
         "Mesh should not be bigger",
     ),
 )
+_EXPERTS = {"expert_parallel": {"enabled": True, "autoep_size": 2}}
+EXPERT = (
+    fault(
+        "expert-parallel-size",
+        {"expert_parallel": {"enabled": True, "autoep_size": 3}},
+        {"expert_parallel.autoep_size": 4},
+        "must divide the stage size",
+    ),
+    fault(
+        "expert-parallel-choice",
+        {**_EXPERTS, "expert_parallel.score_apply": "before"},
+        {"expert_parallel.score_apply": "pre"},
+        "score_apply must be one of",
+    ),
+    fault(
+        "expert-parallel-choice",
+        {**_EXPERTS, "expert_parallel.load_balance_coeff": 0.1},
+        {"expert_parallel.load_balance_coeff": DROP},
+        "load_balance_coeff=0.1 is not supported",
+    ),
+    fault(
+        "expert-parallel-combination",
+        {**_EXPERTS, "expert_parallel.row_weighting_impl": "fused"},
+        {"expert_parallel.row_weighting_impl": "eager"},
+        "only runs inside the DeepEP route",
+    ),
+    fault(
+        "expert-parallel-combination",
+        {
+            **_EXPERTS,
+            "expert_parallel.gate_up_impl": "fused",
+            "expert_parallel.use_grouped_mm": False,
+        },
+        {"expert_parallel.use_grouped_mm": True},
+        "use_grouped_mm=false",
+    ),
+    fault(
+        "expert-parallel-tensor",
+        {**_EXPERTS, "tensor_parallel.autotp_size": 2, "compile.deepcompile": True},
+        {"tensor_parallel": DROP},
+        "DeepCompile with AutoEP",
+    ),
+    fault(
+        "expert-parallel-tensor",
+        {
+            **_EXPERTS,
+            **zero(1, offload_optimizer={"device": "cpu"}),
+            "tensor_parallel.autotp_size": 2,
+        },
+        {"tensor_parallel": DROP},
+        "offload with AutoEP",
+    ),
+)
 OPTIMIZER = (
+    fault(
+        "amsgrad",
+        {"optimizer.params": {"lr": 1e-4, "amsgrad": True}},
+        {"optimizer.params.torch_adam": True},
+        "does not support the AMSGrad variant",
+    ),
+    fault(
+        "lamb-loss-scale",
+        {"optimizer": {"type": "Lamb", "params": {"lr": 1e-4}}, "fp16.loss_scale": 128},
+        {"optimizer.type": "AdamW", "optimizer.params.torch_adam": True},
+        "requires dynamic loss scaling",
+    ),
     fault(
         "unknown-optimizer",
         {"optimizer": {"type": "OneBitAdam", "params": {"lr": 1e-3}}},

@@ -1,4 +1,4 @@
-"""Pipeline, tensor, sequence and expert parallelism against ZeRO and the number of GPUs."""
+"""Pipeline, tensor, and sequence parallelism against ZeRO and the number of GPUs."""
 
 from typing import Any
 
@@ -10,8 +10,6 @@ from tests.lint.rules.asking import told, zero
 
 AUTOTP = "tensor_parallel.autotp_size"
 TP = "tensor_parallel.tp.tp_size"
-EXPERT = "expert_parallel.autoep_size"
-EXPERTS = {"expert_parallel.enabled": True, EXPERT: 4}
 
 
 @pytest.mark.parametrize(
@@ -37,22 +35,6 @@ EXPERTS = {"expert_parallel.enabled": True, EXPERT: 4}
             {"gpus": 8},
             ["error sequence-parallel-size sequence_parallel_size"],
         ),
-        (EXPERTS, {"gpus": 6}, [f"error expert-parallel {EXPERT}"]),
-        (EXPERTS, {"gpus": 16, "pipeline_stages": 8}, [f"error expert-parallel {EXPERT}"]),
-        (
-            EXPERTS | {"expert_parallel.expert_tensor_parallel_size": 2},
-            {},
-            ["error expert-parallel expert_parallel.expert_tensor_parallel_size"],
-        ),
-        (
-            EXPERTS | zero(3, zero_hpz_partition_size=2, zero_quantized_gradients=True),
-            {},
-            [
-                "error expert-parallel zero_optimization.zero_hpz_partition_size",
-                "error expert-parallel zero_optimization.zero_quantized_gradients",
-            ],
-        ),
-        (EXPERTS | {EXPERT: 1, AUTOTP: 2}, {}, [f"error expert-parallel {EXPERT}"]),
     ],
 )
 def test_a_fault_is_found(
@@ -74,8 +56,6 @@ def test_a_fault_is_found(
         ({"sequence_parallel_size": 2, "data_parallel_size": 4}, {"gpus": 8}),
         ({"sequence_parallel_size": 2, "data_parallel_size": 2}, {}),
         ({"sequence_parallel_size": 1}, {"gpus": 7}),
-        (EXPERTS | zero(3), {"gpus": 8}),
-        (EXPERTS | {"expert_parallel.enabled": False}, {"gpus": 6}),
     ],
 )
 def test_a_legal_neighbour_is_left_alone(keys: dict[str, Any], launch: dict[str, Any]) -> None:
