@@ -16,6 +16,7 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _BARE = re.compile(r"[^\s,{}\[\]:]+")
 _SPACES = re.compile(r"[ \t]*")
 _REST_OF_LINE = re.compile(r"[ \t]*(?:(?://|#)[^\n]*)?(?:\n|$)")
+_BARE_BREAK = re.compile(r"(?<!\r)\n")
 _INDENT = "  "
 
 
@@ -56,6 +57,8 @@ def edited(text: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> st
         >>> edited('{"a": 1,  "b": {"c": 5e8}}', {"a": 1, "b": {"c": 5e8}}, {"b": {"c": 5e8}})
         '{"b": {"c": 5e8}}'
     """
+    if "\r\n" in text and not _BARE_BREAK.search(text):
+        return edited(text.replace("\r\n", "\n"), before, after).replace("\n", "\r\n")
     # One change at a time, each on a text read anew: a config is short, and offsets stay right.
     current = dict(before)
     while (step := next(_steps((), current, after), None)) is not None:

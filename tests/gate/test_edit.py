@@ -77,6 +77,16 @@ def test_a_key_in_an_empty_section() -> None:
     assert '"fp16": {"enabled": false},' in changed
 
 
+def test_line_breaks_stay_those_of_windows() -> None:
+    text = TEXT.replace("\n", "\r\n")
+    zero = {"stage": 2, "overlap_comm": True, "zenflow": {"topk_ratio": 0.1}}
+    changed = edited(text, HELD, _with(zero_optimization=zero))
+    assert changed.replace("\r\n", "").count("\n") == 0
+    assert changed.replace("\r\n", "\n") == edited(TEXT, HELD, _with(zero_optimization=zero))
+    after = {key: value for key, value in HELD.items() if key != "train_batch_size"}
+    assert edited(text, HELD, after).replace("\r\n", "\n") == edited(TEXT, HELD, after)
+
+
 @pytest.mark.parametrize(
     "text", ["{a: 1}", "{'a': 1}", '{"a": 1', "", "[1]", '{"a" 1}', '{"b": 1}'], ids=repr
 )
