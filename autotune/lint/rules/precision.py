@@ -11,6 +11,7 @@ from autotune.lint.settings import (
     number,
     offload_device,
     precision,
+    uses_bf16_optimizer,
     value_of,
 )
 from autotune.lint.subject import Subject
@@ -114,10 +115,11 @@ def master_weights_offload(subject: Subject) -> Iterator[Fault]:
     `runtime/base_optimizer.py: _configure_master_weights` asserts that master weights in fp16, or
     in bf16 with optimizer states still in fp32, go with optimizer offload and DeepSpeedCPUAdam;
     only bf16 master weights together with `bf16_optimizer_states` may stay on the GPU. Both kinds
-    of master weights at once are refused too.
+    of master weights at once are refused too. Stage 1 in bf16 with fp32 gradient accumulation is
+    done by `runtime/bf16_optimizer.py`, which reads none of these.
     """
     stage, device = subject.zero_stage, offload_device(subject, "optimizer")
-    if not stage or device is None:
+    if not stage or device is None or uses_bf16_optimizer(subject):
         return
     fp16, bf16 = (flag(subject, key) for key in _MASTER)
     if fp16 and bf16:

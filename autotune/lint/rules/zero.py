@@ -70,7 +70,7 @@ def legacy_stage_1(subject: Subject) -> Iterator[Fault]:
     _configure_zero_optimizer` raises at every stage above 0.
     """
     key = f"{ZERO}.legacy_stage1"
-    if flag(subject, key) and subject.zero_stage:
+    if flag(subject, key) and subject.zero_stage and not uses_bf16_optimizer(subject):
         yield fault(
             subject,
             key,

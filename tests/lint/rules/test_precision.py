@@ -70,6 +70,7 @@ def test_a_fault_is_found(keys: dict[str, Any], expected: list[str]) -> None:
         BF16 | CPU_ADAM | {MASTER_B16: True},
         BF16 | zero(1) | {MASTER_B16: True, STATES: True},
         BF16 | zero(1) | {SUM: "fp32"},
+        BF16 | zero(1) | {SUM: "fp32", MASTER_B16: True},
         BF16 | {SUM: "bfloat16", "data_types.param_dtype": "torch.bfloat16"},
         {SUM: "fp32", "bf16.enabled": "auto"},
         {"fp16": True, "bf16": []},

@@ -42,6 +42,7 @@ def test_a_fault_is_found(keys: dict[str, Any], expected: list[str]) -> None:
         zero(2, compute_grad_norm=False) | {"gradient_clipping": "auto"},
         zero(1, compute_grad_norm=False, offload_optimizer={"device": "none"}) | NO_CLIPPING,
         zero(0, legacy_stage1=True),
+        zero(1, legacy_stage1=True) | {"bf16.enabled": True, "data_types.grad_accum_dtype": "fp32"},
         zero(1, legacy_stage1=False),
         NO_CLIPPING,
         {"zero_optimization": False, "gradient_clipping": "auto"},
