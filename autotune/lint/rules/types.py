@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.ds_config.inert import inert_keys
-from autotune.fields.kind import Kind, bool_in, kind_of, number_in
+from autotune.fields.convert import converted, meant
+from autotune.fields.kind import Kind, kind_of
 from autotune.fields.probe import LIMIT
 from autotune.fields.table import Field, drops_auto
 from autotune.lint.finding import Fix, RefusedBy, Severity
@@ -158,7 +159,7 @@ def _limit_fault(entry: Entry) -> str | None:
     if field.items and isinstance(value, list):
         wrong = [item for item in value if item not in field.items]
         return f"must hold only {', '.join(map(str, field.items))}" if wrong else None
-    return field.limit_fault(_converted(field, value))
+    return field.limit_fault(converted(field, value))
 
 
 def _is_held(field: Field) -> bool:
@@ -177,7 +178,7 @@ def _refused(entry: Entry, field: Field, kind: Kind) -> Fault:
         field=entry.path,
         message=f"{entry.path}={shown(entry.value)}: {what}",
         suggestion=_suggestion(entry, field),
-        fix=_fix(entry, _meant(field, entry.value)),
+        fix=_fix(entry, meant(field, entry.value)),
     )
 
 
@@ -190,7 +191,7 @@ def _expected(field: Field, kind: Kind) -> str:
 def _converted_quietly(entry: Entry, field: Field) -> Fault | None:
     if field.type == "list":
         return None  # A list of one: DeepSpeed means to take it (`leaf_module_config.py`).
-    value = _converted(field, entry.value)
+    value = converted(field, entry.value)
     return Fault(
         field=entry.path,
         message=(
@@ -205,7 +206,7 @@ def _converted_quietly(entry: Entry, field: Field) -> Fault | None:
 
 def _kept(entry: Entry, field: Field, kind: Kind) -> Fault:
     """Return the fault of a value that DeepSpeed stores as it is."""
-    meant = _meant(field, entry.value)
+    right = meant(field, entry.value)
     start = f"{entry.path}={shown(entry.value)}: must be {_EXPECTED[field.type]}, "
     if field.type == "bool":
         counts = bool(entry.value)
@@ -213,8 +214,8 @@ def _kept(entry: Entry, field: Field, kind: Kind) -> Fault:
             field=entry.path,
             message=f"{start}not {kind.phrase}; it counts as {shown(counts)}",
             suggestion=_suggestion(entry, field),
-            fix=_fix(entry, meant),
-            severity=Severity.ERROR if meant is not None and meant != counts else Severity.WARNING,
+            fix=_fix(entry, right),
+            severity=Severity.ERROR if right is not None and right != counts else Severity.WARNING,
             refused_by=RefusedBy.NOBODY,
         )
     if field.type == "section":
@@ -229,7 +230,7 @@ def _kept(entry: Entry, field: Field, kind: Kind) -> Fault:
         field=entry.path,
         message=f"{start}not {kind.phrase}; DeepSpeed keeps it as it is and fails where it is used",
         suggestion=_suggestion(entry, field),
-        fix=_fix(entry, meant),
+        fix=_fix(entry, right),
         severity=Severity.WARNING if mild else None,
         refused_by=RefusedBy.INIT,
     )
@@ -251,36 +252,10 @@ def _is_read_as_section(entry: Entry) -> bool:
     return entry.field is not None and entry.field.type == "section" and not drops_auto(entry.path)
 
 
-def _converted(field: Field, value: Any) -> Any:
-    """Return what DeepSpeed takes a value for; the value itself where it converts nothing."""
-    if isinstance(value, bool):
-        is_number = field.type in ("int", "float") or field.minimum is not None
-        return int(value) if is_number else value
-    meant = _meant(field, value) if field.validated else None
-    return value if meant is None else meant
-
-
-def _meant(field: Field, value: Any) -> Any:
-    """Return the value of the field's type that another spelling stands for; None if there is none.
-
-    Nothing is rounded: what a fraction in place of an integer was meant to be, nobody knows.
-    """
-    if field.type == "bool" and isinstance(value, str):
-        return bool_in(value)
-    if field.type not in ("int", "float") or isinstance(value, bool):
-        return None
-    number = number_in(value) if isinstance(value, str) else value
-    if not isinstance(number, int | float):
-        return None
-    if field.type == "int" and isinstance(number, float):
-        return int(number) if kind_of(number) in _NUMBERS else None
-    return number
-
-
 def _suggestion(entry: Entry, field: Field) -> str | None:
-    meant = _meant(field, entry.value)
-    if meant is not None:
-        return f"write {shown(meant)}"
+    right = meant(field, entry.value)
+    if right is not None:
+        return f"write {shown(right)}"
     if field.key in _EXAMPLES:
         return f"write {_EXAMPLES[field.key]}"
     if field.type == "int" and kind_of(entry.value) is Kind.FRACTION:

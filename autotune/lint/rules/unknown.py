@@ -53,8 +53,11 @@ _OWN_WORDS = frozenset(
 _OLD_NAMES = {
     "max_grad_norm": "gradient_clipping",
     "fp32_allreduce": 'communication_data_type: "fp32"',
+    "aio.thread_count": "intra_op_parallelism",
 }
-"""Top-level keys that DeepSpeed read once and passes over today."""
+"""Keys that DeepSpeed read once and passes over today."""
+_OLD_DEFAULTS = {"aio.thread_count": 1, "fp32_allreduce": False}
+"""Values at which an old key said no more than DeepSpeed does without it."""
 _DISTINCT = ("zero_optimization.", "fp16.", "bf16.", "activation_checkpointing.")
 """A top-level key that belongs here is DeepSpeed's; `num_epochs` may be the program's own."""
 _ARGUMENTS = frozenset(("optimizer", "scheduler"))
@@ -166,8 +169,8 @@ def _way_out(subject: Subject, entry: Entry, right: str | None) -> tuple[str, Fi
         is_free = path not in subject.flat and subject.section(path) is None
         fix = Fix(put={path: entry.value}, drop=frozenset({entry.path})) if is_free else None
         return suggestion, fix
-    if not entry.section and entry.key in _OLD_NAMES:
-        return f"write {_OLD_NAMES[entry.key]}", None
+    if entry.path in _OLD_NAMES:
+        return f"write {_OLD_NAMES[entry.path]}", None
     if entry.section in _ARGUMENTS:
         return f"move it into {entry.section}.params", None
     if places := _homes(entry):
@@ -178,6 +181,8 @@ def _way_out(subject: Subject, entry: Entry, right: str | None) -> tuple[str, Fi
 
 
 def _severity(subject: Subject, entry: Entry, right: str | None) -> Severity:
+    if entry.path in _OLD_DEFAULTS and entry.value == _OLD_DEFAULTS[entry.path]:
+        return Severity.NOTE
     if entry.section in _ARGUMENTS:
         return _argument_severity(subject, entry, right)
     if entry.section:

@@ -33,6 +33,8 @@ def only(config: dict[str, Any]) -> Finding:
         ({ZERO: {"overlap_comm": "maybe"}}, "must be true or false, not a string", None),
         ({ZERO: 2}, "must be a section, not a number", None),
         ({ZERO: [{"stage": 2}]}, "must be a section, not a list", None),
+        ({ZERO: {"offload_param": "nvme"}}, "must be a section, not a string", {"device": "nvme"}),
+        ({"bf16": True}, "must be a section, not a boolean", {"enabled": True}),
         ({"fp16": None}, "must be a section, not null", None),
         ({"fp16": {"loss_scale": True}}, "must be a number, not a boolean", None),
         ({"optimizer": "AdamW"}, "must be a section, not a string", None),

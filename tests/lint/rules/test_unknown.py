@@ -118,6 +118,15 @@ def test_sections_that_pass_over_keys_count_by_what_is_lost(
     assert only(config).severity is severity
 
 
+def test_an_old_name_is_a_note_where_it_says_what_is_so_anyway() -> None:
+    assert only({"aio": {"thread_count": 1}}).severity is Severity.NOTE
+    finding = only({"aio": {"thread_count": 4}})
+    assert (finding.severity, finding.suggestion) == (
+        Severity.WARNING,
+        "write intra_op_parallelism",
+    )
+
+
 def test_what_stands_in_open_sections_is_not_judged_here() -> None:
     config = {
         "optimizer": {"type": "Adam", "params": {"lr": 1, "anything": 2}},
