@@ -1,5 +1,6 @@
 """Is this the environment and the job that the record was measured with?"""
 
+import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -75,7 +76,10 @@ def _devices(record: Record, gpu_type: str | None) -> Iterator[_Pair]:
     if gpu_type is not None:
         yield _Pair("environment.device_model", "the GPU", _known(recorded), _known(gpu_type))
         return
-    # NVML is asked here only: it takes longer than everything else of a comparison.
+    # A CI machine need not have what a pool needs. NVML is asked here only: it takes longer than
+    # everything else of a comparison.
+    if any(importlib.util.find_spec(package) is None for package in ("psutil", "pynvml")):
+        return
     from autotune.pool.machine import cuda_device_names, cuda_driver_version
 
     here = set(cuda_device_names())

@@ -1,5 +1,6 @@
 """`--measure`: a trial on the pool, compared with the record's own numbers and their spread."""
 
+import importlib.util
 import math
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 
 from autotune.ceiling import format_gib
 from autotune.ds_config.build import build_ds_config
+from autotune.errors import HardwareError
 from autotune.gate.page import Page
 from autotune.gate.record import Record
 from autotune.lint.finding import Finding, Severity
@@ -17,6 +19,7 @@ from autotune.outcome import Outcome, Status
 
 NUM_RUNS = 2
 """Runs of whole optimizer steps; one alone cannot be told from noise."""
+_NEEDED = ("ray", "torch", "deepspeed", "transformers")
 _CEILING_SHARE = 0.9
 """Where the record tells no ceiling."""
 _TOO_NOISY = 0.5
@@ -71,6 +74,12 @@ def measure(subject: Subject, record: Record, *, ray_address: str | None = None)
         AutotuneError: the config cannot be made into a trial, the pool has too few devices, or it
             failed (`DispatchError`).
     """
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise HardwareError(
+            f"--measure: needs {', '.join(missing)}, which this environment lacks; install "
+            "autotune with its dependencies"
+        )
     # Loaded here: they bring Ray, and the rest of the gate does without.
     from autotune.evaluate import TrialRequest
     from autotune.evaluate.open import open_evaluator

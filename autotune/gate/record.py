@@ -42,12 +42,11 @@ class Record:
     @property
     def device_model(self) -> str | None:
         """What the driver calls the devices; `cpu` for CPU ranks, None if it does not tell."""
-        if (model := self.environment.get("device_model")) is not None:
-            return str(model)
         names = self.environment.get("devices") or [""]
         # Host, device and model, as in "node7 cuda:0 NVIDIA H200".
         words = str(names[0]).split(" ", 2)
-        return words[2] if len(words) == 3 else None
+        told = self.environment.get("device_model") if len(words) < 3 else words[2]
+        return None if told is None else str(told)
 
 
 def read_record(path: Path) -> Record:

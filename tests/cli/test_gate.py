@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from tests.cli.calls import Call, autotune, autotune_here
+from tests.gate.records import write, written_study
 
 ROOT = Path(__file__).parents[2]
 CLEAN = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}}
@@ -188,6 +189,50 @@ def test_nothing_heavy_is_imported(home: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=home, check=True
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+BLOCKED = """
+    torch deepspeed ray optuna transformers pandas numpy scipy psutil pynvml accelerate plotly
+"""
+WITHOUT = f"""
+import sys
+for name in {BLOCKED.split()}:
+    sys.modules[name] = None
+from autotune.cli.main import main
+sys.argv[0] = "autotune"
+main()
+"""
+
+
+@pytest.mark.parametrize("form", ["text", "json", "junit", "github", "sarif"])
+def test_four_packages_suffice(home: Path, form: str) -> None:
+    """What README's workflow installs: typer, rich, pyyaml and hjson, and what they bring."""
+    (home / "accepted.yaml").write_text("[]", encoding="utf-8")
+    options = ["--model", "7b", "--gpus", "8", "--gpu-type", "l4", "--accepted", "accepted.yaml"]
+    done = _without_torch("misspelt.json", *options, "--format", form, cwd=home)
+    assert done.returncode == 1, done.stderr
+    assert "unknown-key" in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_record_is_compared_without_torch_and_measuring_says_what_it_needs(home: Path) -> None:
+    record = write(home / "record.json", written_study(home / "s"))
+    options = ["s/ds_config.json", "--baseline", str(record)]
+    done = _without_torch(*options, cwd=home)
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = _without_torch(*options, "--measure", cwd=home)
+    assert done.returncode == 2
+    assert "error: --measure: needs ray, torch, deepspeed, transformers" in done.stderr
+
+
+def _without_torch(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT, "gate", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        check=False,
+    )
 
 
 def _hook() -> dict[str, Any]:

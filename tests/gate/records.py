@@ -22,6 +22,7 @@ def written_study(folder: Path) -> dict[str, Any]:
         "transformers": "5.24.0",
         "device_kind": "cpu",
         "device_model": "cpu",
+        "devices": ["here cpu cpu", "here cpu cpu"],
         "driver": None,
     }
     return record
