@@ -35,7 +35,7 @@ def _check(base: dict[str, Any], *, refusal: str | None = None) -> tuple[list[st
 
 
 def test_every_error_of_the_rules_is_named_and_deepspeed_is_not_asked() -> None:
-    base = {"zero_optimization": {"stage": 2, "stge": 1}, "bf16": {"enabeld": True}}
+    base = {"zero_optimization": {"stage": 2, "stge": 1}, "bf16": {"enabledd": True}}
     with (
         patch("autotune.tune.ask_deepspeed") as asked,
         pytest.raises(ConfigError) as raised,
@@ -43,7 +43,7 @@ def test_every_error_of_the_rules_is_named_and_deepspeed_is_not_asked() -> None:
         _check_base(REQUEST, base, tiny_workload(), _Notes())
     assert [fault.split(":")[:2] for fault in raised.value.faults] == [
         ["base.json", " zero_optimization.stge"],
-        ["base.json", " bf16.enabeld"],
+        ["base.json", " bf16.enabledd"],
     ]
     assert not asked.called
 

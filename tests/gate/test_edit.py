@@ -14,7 +14,7 @@ TEXT = """{
     "train_batch_size": 64,  # sixty-four
     "zero_optimization": {
         "stage": 3, "overlap_comm": true,
-        "reduce_bucket_sise": 5e8
+        "reduce_bucket_syze": 5e8
     },
     "betas": [0.9,0.95],
     "fp16": {},
@@ -22,7 +22,7 @@ TEXT = """{
 """
 HELD: dict[str, Any] = {
     "train_batch_size": 64,
-    "zero_optimization": {"stage": 3, "overlap_comm": True, "reduce_bucket_sise": 5e8},
+    "zero_optimization": {"stage": 3, "overlap_comm": True, "reduce_bucket_syze": 5e8},
     "betas": [0.9, 0.95],
     "fp16": {},
 }
@@ -34,7 +34,7 @@ def _with(**changes: Any) -> dict[str, Any]:
 
 def test_a_key_is_renamed_where_it_stands() -> None:
     zero = {"stage": 3, "overlap_comm": True, "reduce_bucket_size": 5e8}
-    assert edited(TEXT, HELD, _with(zero_optimization=zero)) == TEXT.replace("sise", "size")
+    assert edited(TEXT, HELD, _with(zero_optimization=zero)) == TEXT.replace("syze", "size")
 
 
 def test_a_value_is_changed_where_it_stands() -> None:
@@ -57,7 +57,7 @@ def test_a_removed_key_takes_its_line_comma_and_remark_with_it() -> None:
 
 def test_the_last_key_of_a_section_takes_the_comma_before_it() -> None:
     zero = {"stage": 3, "overlap_comm": True}
-    expected = TEXT.replace(',\n        "reduce_bucket_sise": 5e8\n', "\n")
+    expected = TEXT.replace(',\n        "reduce_bucket_syze": 5e8\n', "\n")
     assert edited(TEXT, HELD, _with(zero_optimization=zero)) == expected
 
 

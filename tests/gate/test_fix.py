@@ -14,7 +14,7 @@ TEXT = """{
   "train_micro_batch_size_per_gpu": 1, // per GPU
   "zero_optimization": {
     "stage": 2,
-    "reduce_bucket_sise": 5e8,
+    "reduce_bucket_syze": 5e8,
     "cpu_offload": false
   }
 }
@@ -27,7 +27,7 @@ def _fixed(text: str, *, name: str = "ds_config.json", rewrite: bool = False) ->
 
 def test_safe_fixes_are_applied_and_comments_stay() -> None:
     fixed = _fixed(TEXT)
-    assert fixed.after == TEXT.replace("sise", "size").replace(',\n    "cpu_offload": false', "")
+    assert fixed.after == TEXT.replace("syze", "size").replace(',\n    "cpu_offload": false', "")
     assert not fixed.loses_comments
     assert {finding.rule for finding in fixed.fixed} == {"unknown-key", "deprecated"}
 
@@ -44,7 +44,7 @@ def test_the_fixed_config_passes_and_is_not_fixed_again() -> None:
 def test_the_difference_is_a_unified_diff() -> None:
     lines = _fixed(TEXT).diff.splitlines()
     assert lines[:2] == ["--- ds_config.json", "+++ ds_config.json (fixed)"]
-    assert '-    "reduce_bucket_sise": 5e8,' in lines
+    assert '-    "reduce_bucket_syze": 5e8,' in lines
     assert '+    "reduce_bucket_size": 5e8' in lines
 
 
@@ -57,7 +57,7 @@ def test_a_file_without_a_last_line_break_keeps_the_diff_readable() -> None:
 def test_what_is_ignored_or_only_a_person_can_decide_stays() -> None:
     request = GateRequest(ds_config="c.json", ignore=frozenset({"unknown-key"}))
     fixed = fix_config(request, TEXT.encode())
-    assert "reduce_bucket_sise" in fixed.after
+    assert "reduce_bucket_syze" in fixed.after
     undecidable = '{"train_batch_size": "many"}'
     assert _fixed(undecidable).after == undecidable
 

@@ -125,7 +125,7 @@ def test_a_run_that_fails_is_an_error_with_its_reason(tmp_path: Path, recorded: 
 
 
 def test_a_config_with_errors_is_not_run(tmp_path: Path, record: dict[str, Any]) -> None:
-    config = write(tmp_path / "ds_config.json", record["ds_config"] | {"bf16": {"enabeld": True}})
+    config = write(tmp_path / "ds_config.json", record["ds_config"] | {"bf16": {"enabledd": True}})
     written = write(tmp_path / "record.json", record)
     result = gate(GateRequest(ds_config=str(config), baseline=written, measure=True))
     assert result.verdict is Verdict.ERROR
