@@ -139,7 +139,7 @@ def _type_fault(entry: Entry) -> Fault | None:
         # Choices are of one kind with what is none of them, and told by the other rule.
         is_told = field.choices or _limit_fault(entry)
         return None if is_told else _refused(entry, field, kind)
-    if kind in _RIGHT[field.type] or entry.value == field.default or _is_missing(entry):
+    if kind in _RIGHT[field.type] or _is_default(entry, field) or _is_missing(entry):
         return None
     if _limit_fault(entry) or field.deprecated:
         return None
@@ -207,33 +207,43 @@ def _converted_quietly(entry: Entry, field: Field) -> Fault | None:
 def _kept(entry: Entry, field: Field, kind: Kind) -> Fault:
     """Return the fault of a value that DeepSpeed stores as it is."""
     right = meant(field, entry.value)
-    start = f"{entry.path}={shown(entry.value)}: must be {_EXPECTED[field.type]}, "
-    if field.type == "bool":
-        counts = bool(entry.value)
-        return Fault(
-            field=entry.path,
-            message=f"{start}not {kind.phrase}; it counts as {shown(counts)}",
-            suggestion=_suggestion(entry, field),
-            fix=_fix(entry, right),
-            severity=Severity.ERROR if right is not None and right != counts else Severity.WARNING,
-            refused_by=RefusedBy.NOBODY,
-        )
-    if field.type == "section":
-        return Fault(
-            field=entry.path,
-            message=f"{start}not {kind.phrase}",
-            severity=Severity.ERROR if entry.value else Severity.WARNING,
-            refused_by=RefusedBy.NOBODY,
-        )
-    mild = kind in (Kind.BOOL, Kind.NULL) or field.type in ("str", "list")
+    comes, severity, refused_by = _what_comes_of(entry, field, right)
     return Fault(
         field=entry.path,
-        message=f"{start}not {kind.phrase}; DeepSpeed keeps it as it is and fails where it is used",
+        message=(
+            f"{entry.path}={shown(entry.value)}: must be {_EXPECTED[field.type]}, "
+            f"not {kind.phrase}{comes}"
+        ),
         suggestion=_suggestion(entry, field),
         fix=_fix(entry, right),
-        severity=Severity.WARNING if mild else None,
-        refused_by=RefusedBy.INIT,
+        severity=severity,
+        refused_by=refused_by,
     )
+
+
+def _what_comes_of(
+    entry: Entry, field: Field, right: Any
+) -> tuple[str, Severity | None, RefusedBy]:
+    """Return what DeepSpeed makes of a value that it stores, and how bad that is."""
+    value = entry.value
+    if field.type == "bool":
+        counts = bool(value)
+        is_opposite = right is not None and right != counts
+        severity = Severity.ERROR if is_opposite else Severity.WARNING
+        return f"; it counts as {shown(counts)}", severity, RefusedBy.NOBODY
+    if field.type == "section":
+        return "", Severity.ERROR if value else Severity.WARNING, RefusedBy.NOBODY
+    if isinstance(value, bool) and field.type in ("int", "float"):
+        return f"; it counts as {int(value)}", Severity.WARNING, RefusedBy.NOBODY
+    # Null is compared with a number, at least where that is a float.
+    mild = field.type in ("str", "list") or (value is None and field.type == "int")
+    how_bad = Severity.WARNING if mild else None
+    return "; DeepSpeed keeps it as it is and fails where it is used", how_bad, RefusedBy.INIT
+
+
+def _is_default(entry: Entry, field: Field) -> bool:
+    # True is not 1.0 here.
+    return entry.value == field.default and kind_of(entry.value) is kind_of(field.default)
 
 
 def _is_missing(entry: Entry) -> bool:

@@ -56,8 +56,6 @@ _OLD_NAMES = {
     "aio.thread_count": "intra_op_parallelism",
 }
 """Keys that DeepSpeed read once and passes over today."""
-_OLD_DEFAULTS = {"aio.thread_count": 1, "fp32_allreduce": False}
-"""Values at which an old key said no more than DeepSpeed does without it."""
 _DISTINCT = ("zero_optimization.", "fp16.", "bf16.", "activation_checkpointing.")
 """A top-level key that belongs here is DeepSpeed's; `num_epochs` may be the program's own."""
 _ARGUMENTS = frozenset(("optimizer", "scheduler"))
@@ -78,7 +76,8 @@ def unknown_key(subject: Subject) -> Iterator[Fault]:
 
     So a key is an error where DeepSpeed refuses it, where it is a misspelling of a key that exists,
     where it is a key that exists and stands in the wrong place, and where it is a whole block about
-    what DeepSpeed does. Other keys at the top level may be the program's own: a warning.
+    what DeepSpeed does. Other keys at the top level may be the program's own: a warning. Old keys
+    in plain sections, such as `aio.thread_count`, are notes.
     The value "auto" is dropped everywhere before anybody looks at its key.
     `_comment`, `//` and the like are remarks, and harmless where DeepSpeed passes over them.
     """
@@ -181,13 +180,10 @@ def _way_out(subject: Subject, entry: Entry, right: str | None) -> tuple[str, Fi
 
 
 def _severity(subject: Subject, entry: Entry, right: str | None) -> Severity:
-    if entry.path in _OLD_DEFAULTS and entry.value == _OLD_DEFAULTS[entry.path]:
-        return Severity.NOTE
     if entry.section in _ARGUMENTS:
         return _argument_severity(subject, entry, right)
     if entry.section:
-        acts = right is not None and entry.section.split(".")[0] in _TRAINING
-        return Severity.ERROR if acts else Severity.WARNING
+        return _plain_section_severity(entry, right)
     if right is not None or _is_dotted(entry):
         return Severity.ERROR
     if places := [place for place in _homes(entry) if place.startswith(_DISTINCT)]:
@@ -197,6 +193,13 @@ def _severity(subject: Subject, entry: Entry, right: str | None) -> Severity:
     if isinstance(entry.value, Mapping) and (is_own or _like(entry.value)):
         return Severity.ERROR
     return Severity.WARNING
+
+
+def _plain_section_severity(entry: Entry, right: str | None) -> Severity:
+    """Return how bad a key is in a section such as `aio`, where templates carry old keys."""
+    if right is None:
+        return Severity.NOTE
+    return Severity.ERROR if entry.section.split(".")[0] in _TRAINING else Severity.WARNING
 
 
 def _would_act(subject: Subject, entry: Entry, place: str) -> bool:

@@ -84,9 +84,11 @@ def test_what_pydantic_converts_is_a_warning_and_mended(
         ({"prescale_gradients": "false"}, Severity.ERROR, RefusedBy.NOBODY, False),
         ({"prescale_gradients": "true"}, Severity.WARNING, RefusedBy.NOBODY, True),
         ({"gradient_clipping": "1.0"}, Severity.ERROR, RefusedBy.INIT, 1),
+        ({"gradient_clipping": None}, Severity.ERROR, RefusedBy.INIT, None),
         ({"steps_per_print": "x"}, Severity.ERROR, RefusedBy.INIT, None),
         ({"gradient_accumulation_steps": 1.5}, Severity.ERROR, RefusedBy.INIT, None),
-        ({"steps_per_print": True}, Severity.WARNING, RefusedBy.INIT, None),
+        ({"gradient_clipping": True}, Severity.WARNING, RefusedBy.NOBODY, None),
+        ({"steps_per_print": True}, Severity.WARNING, RefusedBy.NOBODY, None),
         # Nothing reads it: the profiler is off.
         ({"flops_profiler": {"profile_step": "5"}}, Severity.WARNING, RefusedBy.INIT, 5),
         ({"timers": []}, Severity.WARNING, RefusedBy.NOBODY, None),

@@ -109,7 +109,7 @@ def test_a_remark_is_harmless_where_deepspeed_passes_over_it(key: str) -> None:
         ({"optimizer": {"type": "Adam", "params": {"lr": 1e-4}, "eps": 1e-8}}, Severity.NOTE),
         ({"aio": {"blocksize": 1}}, Severity.ERROR),
         ({"flops_profiler": {"enable": True}}, Severity.WARNING),
-        ({"activation_checkpointing": {"every": 2}}, Severity.WARNING),
+        ({"activation_checkpointing": {"every": 2}}, Severity.NOTE),
     ],
 )
 def test_sections_that_pass_over_keys_count_by_what_is_lost(
@@ -118,13 +118,9 @@ def test_sections_that_pass_over_keys_count_by_what_is_lost(
     assert only(config).severity is severity
 
 
-def test_an_old_name_is_a_note_where_it_says_what_is_so_anyway() -> None:
-    assert only({"aio": {"thread_count": 1}}).severity is Severity.NOTE
+def test_an_old_name_in_a_plain_section_is_a_note_with_the_new_one() -> None:
     finding = only({"aio": {"thread_count": 4}})
-    assert (finding.severity, finding.suggestion) == (
-        Severity.WARNING,
-        "write intra_op_parallelism",
-    )
+    assert (finding.severity, finding.suggestion) == (Severity.NOTE, "write intra_op_parallelism")
 
 
 def test_what_stands_in_open_sections_is_not_judged_here() -> None:
@@ -142,7 +138,8 @@ def test_an_unknown_section_is_told_once() -> None:
 
 
 def test_auto_is_dropped_before_anybody_looks_at_its_key() -> None:
-    assert only({"bf16": {"loss_scale": "auto"}}).severity is Severity.WARNING
+    assert only({"bf16": {"loss_scale": "auto"}}).severity is Severity.NOTE
+    assert only({"bf16": {"enable": "auto"}}).severity is Severity.WARNING
 
 
 def test_top_level_keys_of_gpt_neox_are_its_own() -> None:
