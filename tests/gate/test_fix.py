@@ -7,7 +7,8 @@ import pytest
 
 from autotune.errors import GateError
 from autotune.gate import GateRequest, gate
-from autotune.gate.fix import Fixed, fix_config
+from autotune.gate.fix import Fixed, _edited_or_none, fix_config
+from autotune.gate.reading import planned_launch, read_subject
 from autotune.lint.finding import Verdict
 
 TEXT = """{
@@ -82,6 +83,17 @@ def test_what_cannot_be_read_is_left_as_it_is() -> None:
 def test_an_accelerate_yaml_is_not_touched() -> None:
     text = "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 2\n"
     assert _fixed(text, name="accelerate.yaml").after == text
+
+
+def test_an_edit_that_does_not_read_back_is_not_taken() -> None:
+    """A config inside another file: a new key of it would land outside."""
+    text = '{"deepspeed": {"train_batch_size": 8}, "model": "x"}'
+    launch = planned_launch(GateRequest(ds_config="train.json"))
+    document = read_subject(text.encode(), "train.json", launch=launch)
+    assert document.subject is not None
+    assert document.subject.config == {"train_batch_size": 8}
+    wanted = {"train_batch_size": 8, "steps_per_print": 1}
+    assert _edited_or_none(text, wanted, document) is None
 
 
 def test_every_fix_of_the_cases_mends_its_own_finding() -> None:
