@@ -17,8 +17,11 @@ TRAIN = "train_batch_size"
 MICRO = "train_micro_batch_size_per_gpu"
 STEPS = "gradient_accumulation_steps"
 _KEYS = (TRAIN, MICRO, STEPS)
-_MESH_KEYS = ("sequence_parallel_size", "data_parallel_size")
-"""Top-level keys that change what DeepSpeed divides the batch by (deepspeed/__init__.py)."""
+_SEQUENCE_PARALLEL = "sequence_parallel_size"
+"""Ranks that share a sequence count as one for the batch (runtime/config.py: __init__)."""
+_DATA_PARALLEL = "data_parallel_size"
+"""Beside the other key the two make a mesh, of which the program decides (deepspeed/__init__.py);
+alone it is not read."""
 _LARGEST = 1e300
 """Beyond it not even one size is a float; no batch comes near."""
 _COUNTABLE = 2**31
@@ -103,9 +106,13 @@ def _is_size(value: object) -> bool:
 
 
 def _ranks(subject: Subject) -> int | None:
-    if any(key in subject.config for key in _MESH_KEYS):
+    ranks = subject.launch.data_parallel
+    if _SEQUENCE_PARALLEL not in subject.config:
+        return ranks
+    shared = subject.number(_SEQUENCE_PARALLEL)
+    if ranks is None or _DATA_PARALLEL in subject.config or not shared or ranks % shared:
         return None
-    return subject.launch.data_parallel
+    return int(ranks / shared)
 
 
 def _no_size(steps: object) -> Iterator[Fault]:

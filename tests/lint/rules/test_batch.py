@@ -132,9 +132,14 @@ def test_stages_and_tensor_ranks_are_no_data_parallel_ranks() -> None:
     assert _errors(config, gpus=8, pipeline_stages=2, tensor_parallel=2) == []
 
 
-def test_ranks_of_a_mesh_in_the_config_are_not_guessed() -> None:
-    config = _sizes(64, 4, 8) | {"sequence_parallel_size": 4}
-    assert _errors(config, gpus=8) == []
+def test_ranks_that_share_a_sequence_count_as_one() -> None:
+    shared = {"sequence_parallel_size": 4}
+    assert _errors(_sizes(64, 4, 8) | shared, gpus=8) == []
+    assert _errors(_sizes(64, 4, 2) | shared, gpus=8) != []
+    # Of a mesh, and of ranks that cannot be shared so, nothing is guessed.
+    for odd in ({"data_parallel_size": 2}, {"sequence_parallel_size": 3}):
+        assert _errors(_sizes(64, 4, 2) | shared | odd, gpus=8) == []
+    assert _errors(_sizes(64, 4, 8) | {"data_parallel_size": 2}, gpus=8) != []
 
 
 @pytest.mark.parametrize(
