@@ -16,7 +16,8 @@ SECTION = README[README.index("## Gate\n") : README.index("## Results\n")]
 
 
 def _block(language: str, number: int = 0) -> str:
-    return re.findall(rf"```{language}\n(.*?)```", SECTION, flags=re.DOTALL)[number]
+    blocks: list[str] = re.findall(rf"```{language}\n(.*?)```", SECTION, flags=re.DOTALL)
+    return blocks[number]
 
 
 def test_the_example_prints_what_readme_shows(tmp_path: Path) -> None:

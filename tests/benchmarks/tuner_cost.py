@@ -42,6 +42,9 @@ class _Stopwatch:
         self.own_s: list[float] = []
         self._asked_at = time.perf_counter()
 
+    def noted(self, text: str) -> None:
+        """Nothing to time."""
+
     def launched(self, label: str, candidate: Candidate) -> None:
         """Nothing to time yet."""
 
