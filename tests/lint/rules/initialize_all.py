@@ -108,7 +108,8 @@ def _step(engine: Any, *, pipeline: bool) -> None:
     if pipeline or engine.optimizer is None:
         return
     dtype = next(engine.module.parameters()).dtype
-    for _ in range(STEPS * engine.gradient_accumulation_steps()):
+    # ZenFlow counts micro steps by itself and says 0.
+    for _ in range(STEPS * max(1, engine.gradient_accumulation_steps())):
         loss = engine(torch.ones(2, 16, dtype=dtype)).float().mean()
         engine.backward(loss)
         engine.step()
