@@ -12,12 +12,20 @@ from autotune import __version__
 _PACKAGES = ("torch", "deepspeed", "transformers", "optuna", "ray")
 
 
-def describe_environment(devices: Sequence[str], *, device_kind: str) -> dict[str, Any]:
+def describe_environment(
+    devices: Sequence[str],
+    *,
+    device_kind: str,
+    device_model: str,
+    driver: str | None = None,
+) -> dict[str, Any]:
     """Return versions and devices as JSON values.
 
     Args:
         devices: host and device of every slot.
         device_kind: cuda or cpu.
+        device_model: what the driver calls the devices; `cpu` for CPU ranks.
+        driver: its version.
     """
     return {
         "autotune": __version__,
@@ -26,6 +34,8 @@ def describe_environment(devices: Sequence[str], *, device_kind: str) -> dict[st
         **{package: _version(package) for package in _PACKAGES},
         "platform": platform.platform(),
         "device_kind": device_kind,
+        "device_model": device_model,
+        "driver": driver,
         "devices": list(devices),
     }
 

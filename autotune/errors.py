@@ -7,6 +7,7 @@
     ├── HardwareError          ceiling, device or pool: not what was asked for
     ├── SpaceError             a search space file
     ├── ConfigError            a ds_config
+    ├── GateError              what the gate was told beside the ds_config: options, files
     ├── StoreError             a study: exists, belongs to another workload, cannot be opened
     ├── ExportError            a study has nothing to export yet
     └── DispatchError          exit code 3: the pool failed under way
@@ -45,6 +46,10 @@ class SpaceError(AutotuneError):
 
 class ConfigError(AutotuneError):
     """A ds_config cannot be read, or DeepSpeed refuses it."""
+
+
+class GateError(AutotuneError):
+    """An option of the gate, or a file beside the ds_config, is wrong."""
 
 
 class StoreError(AutotuneError):

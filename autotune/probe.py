@@ -65,7 +65,12 @@ def probe(
             "format": FORMAT,
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "device": pool.device_model,
-            "environment": describe_environment(pool.device_names, device_kind=request.device_kind),
+            "environment": describe_environment(
+                pool.device_names,
+                device_kind=request.device_kind,
+                device_model=pool.device_model,
+                driver=pool.driver,
+            ),
             **combine(rows, nodes=pool.groups[0].nodes),
         }
     request.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -34,6 +34,8 @@ class StudySetup:
     communication: str | None = None
     """Where the times of emulated collectives come from: catalogue, probe or none; None where
     ranks are real."""
+    links: Mapping[str, Any] | None = None
+    """How emulated ranks reach each other (`autotune.predict.communication.Links`)."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""
@@ -48,6 +50,7 @@ class StudySetup:
             "environment": dict(self.environment),
             "gpus_per_node": self.gpus_per_node,
             "communication": self.communication,
+            "links": self.links and dict(self.links),
         }
 
     @classmethod

@@ -48,7 +48,12 @@ FOREIGN = {
     "torch": ("autotune.trial", "autotune.predict.trace"),
     "transformers": ("autotune.trial", "autotune.predict.trace"),
     "hjson": ("autotune.ds_config.read", "autotune.lint.document"),
-    "yaml": ("autotune.space", "autotune.hardware", "autotune.lint.document"),
+    "yaml": (
+        "autotune.space",
+        "autotune.hardware",
+        "autotune.lint.document",
+        "autotune.gate.accepted",
+    ),
     "pandas": ("autotune.export",),
     "pynvml": ("autotune.pool",),
     "psutil": ("autotune.pool",),
@@ -127,7 +132,13 @@ def test_every_module_begins_with_its_docstring() -> None:
 
 
 @pytest.mark.parametrize(
-    "statement", ["import autotune", "import autotune.cli.main", "import autotune.space"]
+    "statement",
+    [
+        "import autotune",
+        "import autotune.cli.main",
+        "import autotune.space",
+        "import autotune.gate",
+    ],
 )
 def test_importing_is_light(statement: str) -> None:
     heavy = ("torch", "ray", "deepspeed", "optuna", "transformers", "pandas")

@@ -9,6 +9,7 @@ from autotune import __version__
 from autotune.cli.dashboard import dashboard
 from autotune.cli.doctor import doctor
 from autotune.cli.export import export
+from autotune.cli.gate import gate
 from autotune.cli.plan import plan
 from autotune.cli.probe import probe
 from autotune.cli.replay import replay
@@ -22,12 +23,15 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    # Rich markup would swallow what stands in brackets: "[default: 2048]".
+    rich_markup_mode="markdown",
     help="Finds, reviews and gates the DeepSpeed config of a long training run.",
-    epilog="Exit codes: 0 yes; 1 nothing that was asked about fits; 2 the call or an input file "
-    "is wrong; 3 the pool failed; 130 interrupted.",
+    epilog="Exit codes: 0 yes; 1 the gate says no, or nothing that was asked about fits; 2 the "
+    "call or an input file is wrong; 3 the pool failed; 130 interrupted.",
 )
 app.command()(run)
 app.command()(plan)
+app.command()(gate)
 app.command()(probe)
 app.command()(replay)
 app.command()(export)

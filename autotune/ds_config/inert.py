@@ -9,13 +9,16 @@ judged here, and neither is DeepCompile.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from autotune.ds_config.facts import Facts, UnknownFactError
+from autotune.ds_config.inert_rule import Rule
 from autotune.ds_config.inert_sections import SECTION_RULES
 from autotune.ds_config.inert_zero import ZERO_RULES
 from autotune.ds_config.spelling import current_key, documented, is_superseded
-from autotune.fields.table import field_of
+from autotune.fields.kind import kind_of
+from autotune.fields.table import Field, field_of
 
 RULES = (*ZERO_RULES, *SECTION_RULES)
 
@@ -43,16 +46,25 @@ def inert_keys(
 def _reason(key: str, flat: Mapping[str, Any], facts: Facts) -> str | None:
     name = current_key(key)
     field = field_of(key)
-    if field is not None and flat[key] != "auto" and field.limit_fault(flat[key]):
-        return None  # DeepSpeed refuses the value wherever it stands.
+    if field is not None and flat[key] != "auto" and _is_refused(field, flat[key]):
+        return None  # wherever the key stands
     if is_superseded(key, flat):
         return f"DeepSpeed takes {name if name in flat else 'the bf16 section'} instead"
-    for rule in RULES:
-        if not rule.covers(name):
-            continue
+    for rule in _rules_about(name):
         try:
             if rule.cannot_act(facts, flat[key]):
                 return rule.why
         except UnknownFactError:
             continue
     return None
+
+
+def _is_refused(field: Field, value: Any) -> bool:
+    if field.limit_fault(value):
+        return True
+    return not field.choices and kind_of(value).value in field.refuses
+
+
+@lru_cache(maxsize=4096)
+def _rules_about(name: str) -> tuple[Rule, ...]:
+    return tuple(rule for rule in RULES if rule.covers(name))

@@ -21,8 +21,8 @@ _RENAMED = {
 def documented(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Return a flattened ds_config as DeepSpeed understands it, under its documented names.
 
-    Where a field is given twice, by its documented name and by another, DeepSpeed takes the
-    documented one. Deprecated fields become what DeepSpeed makes of them.
+    Where a field is given twice, by its documented name and by another, the documented one is
+    taken; DeepSpeed refuses such a config. Deprecated fields become what DeepSpeed makes of them.
 
     Example:
         >>> documented({"zero_optimization.prefetch_bucket_size": 7, "bfloat16.enabled": True})
@@ -58,7 +58,10 @@ def current_key(key: str) -> str:
 
 
 def is_superseded(key: str, flat: Mapping[str, Any]) -> bool:
-    """Whether DeepSpeed ignores a key because another name of the same field is given too."""
+    """Whether a key does not count because another name of the same field is given too.
+
+    The old section `bfloat16` is ignored beside `bf16`; two names of a pydantic field are refused.
+    """
     if key.startswith("bfloat16."):
         # runtime/precision_config.py: the old section is read only where the new one is missing.
         return any(other == "bf16" or other.startswith("bf16.") for other in flat)

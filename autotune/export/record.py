@@ -4,10 +4,15 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from autotune import dotted
 from autotune.evaluate.kinds import not_shown
+from autotune.export.ds_config import exported_ds_config
+from autotune.lint.check import verdict_of
+from autotune.lint.subject import Launcher
 from autotune.outcome import Outcome
 from autotune.search.candidate import TrialRecord
 from autotune.search.confirm import LOSS_TOLERANCE, Confirmation
+from autotune.search.refusal import lint_for
 from autotune.step_times import Interval
 from autotune.study import StudyView, tokens_per_s_of_runs
 
@@ -26,9 +31,10 @@ def build_record(study: StudyView) -> dict[str, Any]:
     fattest = max(runs, key=lambda run: run.measured.peak_bytes)
     return {
         "format": FORMAT,
+        "created": confirmation.ended_at,
         "evaluator": study.setup.evaluator,
         "not_shown": list(not_shown(study.setup.evaluator, study.setup.communication)),
-        "communication": study.setup.communication,
+        "emulation": _emulation(study),
         "trial": exported.number,
         "source": exported.candidate.source,
         "keeps_baseline": confirmation.keeps_baseline,
@@ -36,9 +42,15 @@ def build_record(study: StudyView) -> dict[str, Any]:
         "num_runs": len(runs),
         "baseline": _baseline(study, confirmation),
         "challenger": _challenger(study, confirmation),
-        "memory": _memory(fattest, ceiling_bytes=study.setup.ceiling_bytes),
+        "memory": {
+            # Of the leanest run: with the peak, how much runs of one config differ.
+            "peak_bytes_least": min(run.measured.peak_bytes for run in runs),
+            **_memory(fattest, ceiling_bytes=study.setup.ceiling_bytes),
+        },
+        "ds_config": exported_ds_config(study),
         "model_settings": dict(exported.candidate.model_settings),
         "composition_error": composition_error(exported, confirmation),
+        "lint": _lint(study),
         "losses": {
             "relative_difference": confirmation.loss_difference,
             "tolerance": LOSS_TOLERANCE,
@@ -57,6 +69,18 @@ def build_record(study: StudyView) -> dict[str, Any]:
     }
 
 
+def _lint(study: StudyView) -> dict[str, Any]:
+    """Return what the gate's rules find in the exported config."""
+    config = exported_ds_config(study)
+    # "auto" is left in it only where the user's base had it, for Hugging Face to resolve.
+    launcher = Launcher.HF if "auto" in dotted.flatten(config).values() else Launcher.DEEPSPEED
+    findings = lint_for(study.setup.workload, config, launcher=launcher)
+    return {
+        "verdict": verdict_of(findings).value,
+        "findings": [finding.to_json() for finding in findings],
+    }
+
+
 def composition_error(exported: TrialRecord, confirmation: Confirmation) -> float | None:
     """Return how far the composed tokens/s of the search was from whole steps, relative.
 
@@ -67,6 +91,18 @@ def composition_error(exported: TrialRecord, confirmation: Confirmation) -> floa
         return None
     whole = tokens_per_s_of_runs(confirmation.exported_runs).mean
     return outcome.measurement.tokens_per_s.mean / whole - 1
+
+
+def _emulation(study: StudyView) -> dict[str, Any] | None:
+    """Return what an emulated rank was told of the others; None where ranks were real."""
+    setup = study.setup
+    if setup.gpus_per_node is None:
+        return None
+    return {
+        "gpus_per_node": setup.gpus_per_node,
+        "communication": setup.communication,
+        "links": setup.links,
+    }
 
 
 def _baseline(study: StudyView, confirmation: Confirmation) -> Mapping[str, Any] | None:

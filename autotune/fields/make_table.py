@@ -3,7 +3,8 @@
 Run as `python -m autotune.fields.make_table`; it replaces `fields_deepspeed_VERSION.json` beside
 this file. DeepSpeed has two kinds of fields: those of its pydantic models, whose types, defaults
 and bounds are read from the models, and those that plain functions pick out of the dict, which are
-found by handing those functions a dict that notes what it is asked for.
+found by handing those functions a dict that notes what it is asked for. Which kinds of values the
+parser refuses in a field is found by handing it some of each kind.
 """
 
 import enum
@@ -13,130 +14,10 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-Record: TypeAlias = dict[str, Any]
-
-# Sections that DeepSpeed enters only when the config has them: `Recorder` must claim to have them.
-SECTIONS = frozenset(
-    (
-        "activation_checkpointing",
-        "aio",
-        "autotuning",
-        "checkpoint",
-        "curriculum_learning",
-        "data_efficiency",
-        "data_routing",
-        "data_sampling",
-        "data_types",
-        "dynamic_batching",
-        "expert_parallel",
-        "flops_profiler",
-        "model_info",
-        "parallel_write",
-        "random_ltd",
-        "torch_autocast",
-        "writer",
-    )
-)
-# Sections that belong to a pydantic model, by the model's path in DeepSpeed.
-MODELS = {
-    "zero_optimization": "deepspeed.runtime.zero.config.DeepSpeedZeroConfig",
-    "bf16": "deepspeed.runtime.precision_config.DeepSpeedBF16Config",
-    "fp16": "deepspeed.runtime.precision_config.DeepSpeedFP16Config",
-    "comms_logger": "deepspeed.comm.config.CommsLoggerConfig",
-    "tensorboard": "deepspeed.monitor.config.TensorBoardConfig",
-    "wandb": "deepspeed.monitor.config.WandbConfig",
-    "csv_monitor": "deepspeed.monitor.config.CSVConfig",
-    "comet": "deepspeed.monitor.config.CometConfig",
-    "hybrid_engine": "deepspeed.runtime.config.HybridEngineConfig",
-    "compile": "deepspeed.compile.config.CompileConfig",
-    "timers.throughput": "deepspeed.utils.config.DeepSpeedThroughputTimerConfig",
-    "tensor_parallel": "deepspeed.runtime.tensor_parallel.config.TPTrainingConfig",
-    "weight_quantization": "deepspeed.inference.config.WeightQuantConfig",
-}
-COMMUNICATION_DTYPE: Record = {"type": "str", "choices": ["fp16", "bf16", "fp32"], "any_case": True}
-DTYPE: Record = {"type": "str", "choices": "DtypeEnum"}
-"""Replaced by the names that DeepSpeed's enum of that name accepts."""
-
-# What the code that reads a plain key says less plainly than its default: the type of a key whose
-# default is None, a key that is looked up elsewhere than in the parser, a section whose keys are
-# the user's own, the values that are allowed.
-PLAIN: dict[str, Record] = {
-    "train_batch_size": {"type": "int", "minimum": 1},
-    "train_micro_batch_size_per_gpu": {"type": "int", "minimum": 1},
-    "gradient_accumulation_steps": {"type": "int", "minimum": 1},
-    "steps_per_print": {"type": "int"},
-    "gradient_allreduce_op": {"type": "str", "choices": ["mean", "sum"], "any_case": True},
-    "communication_data_type": COMMUNICATION_DTYPE,
-    "seq_parallel_communication_data_type": COMMUNICATION_DTYPE,
-    "log_level": {"type": "str"},
-    "optimizer": {"type": "section"},
-    "optimizer.type": {"type": "str"},
-    "optimizer.params": {"type": "dict", "open": True, "default": {}},
-    "optimizer.legacy_fusion": {"type": "bool", "default": False},
-    "scheduler": {"type": "section"},
-    "scheduler.type": {"type": "str"},
-    "scheduler.params": {"type": "dict", "open": True, "default": {}},
-    "pipeline": {"type": "section", "open": True},
-    "pipeline.stages": {"type": "any"},
-    "timers": {"type": "section"},
-    "autotuning.arg_mappings": {"type": "dict", "open": True},
-    "autotuning.metric_path": {"type": "str"},
-    "autotuning.model_info_path": {"type": "str"},
-    "autotuning.max_train_batch_size": {"type": "int"},
-    "autotuning.model_info.num_params": {"type": "int"},
-    "autotuning.model_info.hidden_size": {"type": "int"},
-    "autotuning.model_info.num_layers": {"type": "int"},
-    # "auto", or what the model is
-    "expert_parallel.top_k": {"type": "any"},
-    "expert_parallel.routed_scaling_factor": {"type": "any"},
-    # runtime/config.py: _do_warning_check
-    "vocabulary_size": {"type": "int"},
-    # deepspeed.initialize
-    "sequence_parallel_size": {"type": "int", "minimum": 1},
-    "data_parallel_size": {"type": "int", "minimum": 1},
-    # runtime/zero/config.py: read_zero_config_deprecated, only beside `"zero_optimization": true`
-    "allgather_size": {
-        "type": "int",
-        "default": 500_000_000,
-        "deprecated": True,
-        "successor": "zero_optimization.allgather_bucket_size",
-    },
-    "datastates_ckpt": {"type": "dict", "open": True},
-    "data_types.grad_accum_dtype": DTYPE,
-    "data_types.param_dtype": DTYPE,
-    "data_types.buffer_dtype": DTYPE,
-    "data_types.keep_in_fp32_modules": {"type": "any"},
-    "torch_autocast.dtype": DTYPE,
-    "torch_autocast.lower_precision_safe_modules": {"type": "list"},
-    "activation_checkpointing.number_checkpoints": {"type": "int"},
-    "flops_profiler.output_file": {"type": "str"},
-    "checkpoint.tag_validation": {
-        "type": "str",
-        "choices": ["WARN", "IGNORE", "FAIL"],
-        "any_case": True,
-    },
-    "checkpoint.writer.type": {
-        "type": "str",
-        "choices": ["MOCK", "PYTHON", "FAST"],
-        "any_case": True,
-    },
-    "checkpoint.writer.data_parallel": {
-        "type": "str",
-        "choices": ["REPLICA", "SOCKET", "MACHINE"],
-        "any_case": True,
-    },
-    "data_efficiency.data_sampling.curriculum_learning.curriculum_metrics": {
-        "type": "dict",
-        "open": True,
-    },
-    "data_efficiency.data_sampling.dynamic_batching": {"open": True},
-    "data_efficiency.data_sampling.dynamic_batching.max_batch_size": {"type": "int"},
-    "data_efficiency.data_sampling.dynamic_batching.max_tokens": {"type": "int"},
-    "data_efficiency.data_routing.random_ltd": {"open": True},
-    "expert_parallel.load_balance_coeff": {"type": "float"},
-}
+from autotune.fields.parser_facts import DTYPE, MODELS, PLAIN, SECTIONS, Record
+from autotune.fields.probe import refused_kinds
 
 
 class Recorder(dict[str, Any]):
@@ -195,18 +76,40 @@ def make_table() -> dict[str, Any]:
     for name, record in _plain_fields():
         fields[name] = record
     for section, path in MODELS.items():
-        fields[section] = {"type": "section"}
+        fields[section] = {"type": "section", "validated": True}
         fields.update(_model_fields(_load(path), f"{section}."))
     for name, corrections in PLAIN.items():
         fields[name] = {"default": None} | fields.get(name, {}) | corrections
         if corrections is DTYPE:
             fields[name]["choices"] = _dtype_names()
+    _be_one_rank()
+    for name, record in fields.items():
+        record["refuses"] = refused_kinds(name, record, _accepts)
     for name, message in _removed_keys():
         fields[name] = {"type": "any", "removed": message}
     return {
         "deepspeed": deepspeed.__version__.split("+")[0],
         "fields": {name: _plain(fields[name]) for name in sorted(fields)},
     }
+
+
+def _be_one_rank() -> None:
+    """Let the parser see a world of one rank: without any it passes over what divides the world."""
+    from deepspeed import comm  # noqa: TID251
+
+    comm.get_rank = lambda *_args: 0
+    comm.get_world_size = lambda *_args: 1
+
+
+def _accepts(config: dict[str, Any]) -> bool:
+    """Whether DeepSpeed's parser takes a config, on one rank."""
+    from deepspeed.runtime.config import DeepSpeedConfig  # noqa: TID251
+
+    try:
+        DeepSpeedConfig(config)
+    except Exception:  # noqa: BLE001  whatever it raises is its refusal
+        return False
+    return True
 
 
 def _plain_fields() -> Iterator[tuple[str, Record]]:
@@ -253,6 +156,7 @@ def _model_fields(model: Any, prefix: str) -> dict[str, Record]:
         record = _annotation(info.annotation)
         inner = record.pop("model", None)
         record["default"] = info.get_default(call_default_factory=True)
+        record["validated"] = True
         record |= _bounds(info.metadata)
         if info.alias:
             record["aliases"] = [prefix + python_name]
@@ -285,6 +189,8 @@ def _annotation(annotation: Any) -> Record:
         return record | ({"optional": True} if type(None) in arguments else {})
     if origin is typing.Literal:
         return {"type": "str", "choices": list(arguments)}
+    if origin is list and typing.get_origin(arguments[0]) is typing.Literal:
+        return {"type": "list", "items": list(typing.get_args(arguments[0]))}
     kind = origin or annotation
     return _class(kind) if isinstance(kind, type) else {"type": "any"}
 
@@ -347,11 +253,24 @@ def _load(path: str) -> Any:
     return getattr(sys.modules[module], name)
 
 
+def written(table: Mapping[str, Any]) -> str:
+    """Return the text of a table's file: one line a field, for the sake of differences."""
+    lines = (
+        f"  {json.dumps(name)}: {json.dumps(field)}" for name, field in table["fields"].items()
+    )
+    return (
+        f'{{\n "deepspeed": {json.dumps(table["deepspeed"])},\n "fields": {{\n'
+        + ",\n".join(lines)
+        + "\n }\n}\n"
+    )
+
+
 def main() -> None:
-    """Write the table beside this file."""
+    """Write the table beside this file, or into the folder that is given."""
     table = make_table()
-    path = Path(__file__).with_name(f"fields_deepspeed_{table['deepspeed']}.json")
-    path.write_text(json.dumps(table, indent=1) + "\n")
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
+    path = folder / f"fields_deepspeed_{table['deepspeed']}.json"
+    path.write_text(written(table), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Every ds_config field that DeepSpeed knows, without importing DeepSpeed.
 
 The table is a JSON file per DeepSpeed version, written by `autotune.fields.make_table` from the
-installed source.
+installed source; `autotune.fields.version` says which one is used.
 """
 
 import difflib
@@ -10,11 +10,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata, resources
 from types import MappingProxyType
 from typing import Any
 
-_PREFIX = "fields_deepspeed_"
+from autotune.fields.version import read_table
+
+_TUPLES = ("choices", "items", "aliases", "refuses")
+_MONITORS = ("comet", "csv_monitor", "tensorboard", "wandb")
+"""`monitor/config.py: get_monitor_config` puts these into one model."""
 _SECTION_ALIASES = {"bfloat16": "bf16"}
 """`runtime/precision_config.py: get_bfloat16_config` falls back to the old name."""
 
@@ -31,6 +34,8 @@ class Field:
     """What DeepSpeed takes when the field is missing; None where it works that out itself."""
     choices: tuple[Any, ...] = ()
     """The only values allowed; empty where any value of the type is."""
+    items: tuple[Any, ...] = ()
+    """The only values allowed in a list; empty where any are."""
     any_case: bool = False
     """Whether the choices may be written in any case."""
     minimum: float | None = None
@@ -50,6 +55,12 @@ class Field:
     """Whether any key may stand below it, as in `optimizer.params`."""
     removed: str | None = None
     """DeepSpeed's message when it refuses a field that it used to have."""
+    validated: bool = False
+    """Whether a pydantic model reads it: strings are converted, and a section takes no key that it
+    does not know. Other fields are stored as they are."""
+    refuses: tuple[str, ...] = ()
+    """Kinds of values (`autotune.fields.kind`) for which DeepSpeed refuses the config when it reads
+    it; `limit` among them says that it does so for a value outside the field's limits."""
 
     def limit_fault(self, value: Any) -> str | None:
         """Return the limit that a value breaks; None if it is within them, whatever its type.
@@ -83,12 +94,16 @@ class Field:
 @cache
 def known_fields() -> Mapping[str, Field]:
     """Return the fields by documented dotted name, for the installed DeepSpeed or the nearest."""
-    table = json.loads(resources.files(__package__).joinpath(_table_name()).read_text("utf-8"))
+    table = read_table()
     fields = {
         key: Field(
             key=key,
             **record
-            | {name: tuple(record[name]) for name in ("choices", "aliases") if name in record},
+            | {
+                name: tuple(record[name])
+                for name in ("choices", "aliases", "refuses")
+                if name in record
+            },
         )
         for key, record in table["fields"].items()
     }
@@ -131,6 +146,21 @@ def field_of(key: str) -> Field | None:
         if above is not None:
             return Field(key=key, type="any") if above.open else None
     return None
+
+
+def drops_auto(key: str) -> bool:
+    """Whether DeepSpeed leaves out a dotted key whose value is "auto", and takes its default.
+
+    Pydantic models do among their own fields (`runtime/config_utils.py: DeepSpeedConfigModel`).
+
+    Example:
+        >>> drops_auto("zero_optimization.offload_param"), drops_auto("zero_optimization")
+        (True, False)
+    """
+    if "." not in key:
+        return key in _MONITORS
+    above = field_of(key.rpartition(".")[0])
+    return above is not None and above.validated
 
 
 def default_of(key: str) -> Any:
@@ -191,33 +221,6 @@ def _settable_names() -> tuple[str, ...]:
 @cache
 def _aliases() -> Mapping[str, str]:
     return {alias: field.key for field in known_fields().values() for alias in field.aliases}
-
-
-def _table_name() -> str:
-    """Return the table of the installed DeepSpeed, else of the version nearest to it."""
-    names = [
-        file.name
-        for file in resources.files(__package__).iterdir()
-        if file.name.startswith(_PREFIX)
-    ]
-    versions = {_version(name.removeprefix(_PREFIX).removesuffix(".json")): name for name in names}
-    try:
-        installed = _version(metadata.version("deepspeed"))
-    except metadata.PackageNotFoundError:
-        return versions[max(versions)]
-    # The newest table that is not newer than DeepSpeed; failing that the oldest there is.
-    not_newer = [version for version in versions if version <= installed]
-    return versions[max(not_newer) if not_newer else min(versions)]
-
-
-def _version(text: str) -> tuple[int, ...]:
-    """Return the numbers of a version, without what follows them.
-
-    Example:
-        >>> _version("0.19.8+unknown")
-        (0, 19, 8)
-    """
-    return tuple(int(part) for part in text.split("+")[0].split(".")[:3] if part.isdigit())
 
 
 def main() -> None:

@@ -20,6 +20,19 @@ class Severity(StrEnum):
     """Harmless; the verdict stays ok."""
 
 
+class RefusedBy(StrEnum):
+    """Who stops a run over a fault, if anybody does, when nobody asks the gate."""
+
+    PARSE = "parse"
+    """`DeepSpeedConfig`, when it reads the config: no device is needed to see it."""
+    INIT = "init"
+    """`deepspeed.initialize`, or the first step."""
+    LAUNCHER = "launcher"
+    """The Hugging Face Trainer or Accelerate, before DeepSpeed sees the config."""
+    NOBODY = "nobody"
+    """The run goes on, and does not do what the config says."""
+
+
 class Verdict(StrEnum):
     """What the gate says about a whole config."""
 
@@ -62,6 +75,7 @@ class Finding:
     """The way out, for a reader."""
     fix: Fix | None = None
     """What `--fix` applies; None where only a person can decide."""
+    refused_by: RefusedBy = RefusedBy.NOBODY
     line: int | None = None
     """Of the field in the file, from 1; None where there is no text."""
     column: int | None = None

@@ -5,19 +5,21 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from autotune.lint.finding import Finding, Fix, Severity
+from autotune.lint.finding import Finding, Fix, RefusedBy, Severity
 from autotune.lint.subject import Subject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What a rule's function yields; the rule adds its id and, unless told otherwise, severity."""
+    """What a rule's function yields; the rule adds its id and what is None here."""
 
     field: str
     message: str
     suggestion: str | None = None
     fix: Fix | None = None
     severity: Severity | None = None
+    """None is the rule's own."""
+    refused_by: RefusedBy | None = None
     """None is the rule's own."""
 
 
@@ -32,6 +34,9 @@ class Rule:
     """Kebab case, as in `--ignore batch-arithmetic`."""
     severity: Severity
     check: Check
+    refused_by: RefusedBy = RefusedBy.NOBODY
+    """Who would stop the run. A test holds `parse` true: the installed `DeepSpeedConfig` refuses
+    each config in which such a rule finds an error, and no other."""
 
     @property
     def summary(self) -> str:
@@ -54,12 +59,15 @@ class Rule:
                 message=fault.message,
                 suggestion=fault.suggestion,
                 fix=fault.fix,
+                refused_by=fault.refused_by or self.refused_by,
                 line=line,
                 column=column,
             )
 
 
-def rule(identifier: str, severity: Severity) -> Callable[[Check], Rule]:
+def rule(
+    identifier: str, severity: Severity, *, refused_by: RefusedBy = RefusedBy.NOBODY
+) -> Callable[[Check], Rule]:
     """Make a rule of a function whose docstring is the rule's page.
 
     The page's first line names the fault; then why it is one, with DeepSpeed's file and function,
@@ -76,6 +84,6 @@ def rule(identifier: str, severity: Severity) -> Callable[[Check], Rule]:
     """
 
     def make(check: Check) -> Rule:
-        return Rule(id=identifier, severity=severity, check=check)
+        return Rule(id=identifier, severity=severity, check=check, refused_by=refused_by)
 
     return make

@@ -8,7 +8,9 @@ from typing import Any
 
 from autotune import dotted
 from autotune.ds_config.spelling import documented
+from autotune.fields.kind import number_in
 from autotune.fields.table import documented_key
+from autotune.lint.walk import Entry, entries
 from autotune.model_shape import ModelShape
 
 
@@ -39,6 +41,8 @@ class Launch:
     model: ModelShape | None = None
     num_parameters: int | None = None
     num_trainable: int | None = None
+    largest_parameter: int | None = None
+    """Elements of the model's largest parameter, an embedding as a rule."""
     seq_len: int | None = None
     activation_checkpointing: bool | None = None
 
@@ -72,6 +76,11 @@ class Subject:
     def flat(self) -> Mapping[str, Any]:
         """Leaves under dotted keys, as the file spells them."""
         return dotted.flatten(self.config)
+
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        """Every key in a section that DeepSpeed knows, with its field."""
+        return tuple(entries(self.config))
 
     @cached_property
     def documented(self) -> Mapping[str, Any]:
@@ -127,8 +136,10 @@ class Subject:
 
     @property
     def zero_stage(self) -> int | None:
-        """The ZeRO stage, 0 where none is given; None for "auto" and what is no stage."""
+        """The ZeRO stage, 0 where none is given; None for "auto" and what is no stage.
+
+        DeepSpeed takes "2", 2.0 and true for the numbers that they stand for.
+        """
         stage = self.value("zero_optimization.stage", default=0)
-        if isinstance(stage, bool) or stage not in (0, 1, 2, 3):
-            return None
-        return int(stage)
+        stage = number_in(stage) if isinstance(stage, str) else stage
+        return int(stage) if stage in (0, 1, 2, 3) else None

@@ -3,8 +3,13 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from autotune import dotted
 from autotune.ds_config.auto import resolve_auto
+from autotune.ds_config.build import BATCH_KEYS
 from autotune.hardware import Device
+from autotune.lint.check import lint
+from autotune.lint.finding import Finding, Severity
+from autotune.lint.subject import Launch, Launcher, Subject
 from autotune.plan.request import PlanRequest
 from autotune.plan.smallest import smallest_fitting
 from autotune.predict.memory.bill import Bill
@@ -23,6 +28,9 @@ class ConfigPlan:
     throughput: Throughput
     smallest_gpus: int | None
     """The fewest GPUs of this type on which it fits, at the same micro batch."""
+    errors: tuple[Finding, ...] = ()
+    """Why the config would not run as it says, by the rules of `autotune gate`; the bill is that
+    of what could be read."""
 
     @property
     def fits(self) -> bool:
@@ -37,6 +45,7 @@ class ConfigPlan:
             "throughput": self.throughput.to_json(),
             "fits": self.fits,
             "smallest_gpus": self.smallest_gpus,
+            "errors": [error.to_json() for error in self.errors],
             "device": self.device.name,
             "workload": {
                 "model": training.model.name,
@@ -72,7 +81,29 @@ def plan_config(request: PlanRequest) -> ConfigPlan:
             training, request.device, local_ranks=request.local_ranks(request.gpus)
         ),
         smallest_gpus=smallest_fitting(lambda gpus: _fits(request, training, gpus)),
+        errors=_errors(request),
     )
+
+
+def _errors(request: PlanRequest) -> tuple[Finding, ...]:
+    """Return what the gate's rules refuse in the config as it was given."""
+    autos = "auto" in dotted.flatten(request.base).values()
+    launch = Launch(
+        launcher=Launcher.HF if autos else Launcher.DEEPSPEED,
+        gpus=request.gpus,
+        nodes=request.nodes,
+        model=request.shape,
+        num_parameters=request.shape.num_parameters,
+        num_trainable=request.trainable_parameters,
+        seq_len=request.seq_len,
+        activation_checkpointing=request.activation_checkpointing,
+    )
+    config = dict(request.base)
+    if not BATCH_KEYS & config.keys():
+        # The workload has a batch where the config leaves it to its program.
+        config["train_batch_size"] = request.workload(request.gpus).global_batch_size
+    found = lint(Subject(config=config, launch=launch))
+    return tuple(finding for finding in found if finding.severity is Severity.ERROR)
 
 
 def _fits(request: PlanRequest, training: Training, gpus: int) -> bool:

@@ -98,6 +98,12 @@ def cuda_device(visible_device: str) -> tuple[str, int]:
         return str(pynvml.nvmlDeviceGetName(handle)), int(memory.total)
 
 
+def cuda_driver_version() -> str | None:
+    """Return the version of the driver; None without one."""
+    with nvml() as pynvml:
+        return None if pynvml is None else str(pynvml.nvmlSystemGetDriverVersion())
+
+
 def cuda_used_bytes(visible_device: str) -> int:
     """Return what the driver counts as used on one CUDA device; 0 without one."""
     with nvml() as pynvml:

@@ -130,6 +130,12 @@ class Pool:
         return models.pop()
 
     @property
+    def driver(self) -> str | None:
+        """The version of the devices' driver; the lowest if nodes differ, None for CPU slots."""
+        versions = {facts["driver"] for group in self.groups for facts in group.facts}
+        return min((str(version) for version in versions if version), default=None)
+
+    @property
     def threads_per_slot(self) -> int:
         """CPU threads that each slot may use, so that all slots of a node share its CPUs."""
         return max(1, self._smallest_share("num_cpus"))

@@ -21,6 +21,7 @@ from autotune.errors import DispatchError
 from autotune.pool.clocks import ClockMeter
 from autotune.pool.machine import (
     cuda_device,
+    cuda_driver_version,
     cuda_processes,
     cuda_used_bytes,
     host_memory_bytes,
@@ -81,6 +82,7 @@ class Slot:
             "device_name": device_name,
             "device_bytes": device_bytes,
             "notes": self._notes(),
+            "driver": cuda_driver_version(),
             "pid": os.getpid(),
         }
 

@@ -32,6 +32,8 @@ def print_config_plan(plan: ConfigPlan) -> None:
     _print_speed(console, plan.throughput)
     _print_unmeasured(console, plan.bill)
     console.print(f"smallest number of GPUs that fits: {_count(plan.smallest_gpus)}")
+    for error in plan.errors:
+        console.print(f"autotune gate would say no: {error.message}", markup=False)
     if plan.fits:
         console.print("[bold]fits[/bold]")
     else:

@@ -1,6 +1,6 @@
 """The table at the end of `autotune run`, and the same as one JSON object."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from rich.table import Table
 from autotune.ceiling import format_gib
 from autotune.evaluate.kinds import not_shown
 from autotune.export.record import composition_error
+from autotune.lint.finding import Severity
 from autotune.search.candidate import TrialRecord
 from autotune.search.confirm import Confirmation
 from autotune.step_times import Interval
@@ -52,6 +53,7 @@ def summarize(study: StudyView, folder: Path, record: Mapping[str, Any] | None) 
     _print_not_shown(console, study, confirmation)
     _print_verdict(console, study, confirmation)
     console.print(f"[bold]{folder / 'ds_config.json'}[/bold]  ({folder / 'record.json'})")
+    _print_lint(console, record["lint"]["findings"])
     _print_model_settings(console, record["model_settings"])
 
 
@@ -205,6 +207,15 @@ def _print_verdict(console: Console, study: StudyView, confirmation: Confirmatio
         console.print(
             f"its tokens/s in the search, composed from short steps, was {error:+.1%} off"
         )
+
+
+def _print_lint(console: Console, findings: Sequence[Mapping[str, Any]]) -> None:
+    """Say what `autotune gate` would say of the exported config."""
+    for finding in findings:
+        if finding["severity"] != Severity.NOTE:
+            console.print(
+                f"  {finding['severity']}: {finding['message']} ({finding['rule']})", markup=False
+            )
 
 
 def _print_model_settings(console: Console, settings: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Self
 
 from autotune.evaluate import Evaluator, TrialRequest
@@ -25,6 +26,8 @@ class Confirmation:
     """Number of the fastest baseline."""
     winner_runs: tuple[Outcome, ...]
     baseline_runs: tuple[Outcome, ...]
+    ended_at: str | None = None
+    """When the last run ended, ISO 8601 in UTC; None in studies of old."""
 
     @property
     def failure(self) -> str | None:
@@ -104,6 +107,7 @@ class Confirmation:
             "baseline": self.baseline,
             "winner_runs": [run.to_json() for run in self.winner_runs],
             "baseline_runs": [run.to_json() for run in self.baseline_runs],
+            "ended_at": self.ended_at,
         }
 
     @classmethod
@@ -114,6 +118,7 @@ class Confirmation:
             baseline=mapping["baseline"],
             winner_runs=tuple(map(Outcome.from_json, mapping["winner_runs"])),
             baseline_runs=tuple(map(Outcome.from_json, mapping["baseline_runs"])),
+            ended_at=mapping.get("ended_at"),
         )
 
 
@@ -166,6 +171,7 @@ def confirm(
         baseline=baseline.number if baseline else None,
         winner_runs=tuple(runs["winner"]),
         baseline_runs=tuple(runs["winner"] if same else runs["baseline"]),
+        ended_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
 

@@ -14,6 +14,7 @@ from autotune.search.candidate import Candidate, TrialRecord
 from autotune.search.progress import Progress
 from autotune.search.proposer import Proposer
 from autotune.search.recorded import RecordedPoints
+from autotune.search.refusal import refusal
 from autotune.search.sampler import StoredStudy
 from autotune.search.screen import Screen
 from autotune.space import SearchSpace
@@ -76,7 +77,7 @@ class Search:
                 while self._fill(executor, running):
                     done, _ = wait(running, return_when=FIRST_COMPLETED)
                     for future in done:
-                        self._tell(future, *running[future])
+                        self._end(*running[future], future.result())
                         del running[future]
             except BaseException:
                 # Ctrl-C, a failed pool, or a bug: none of them may lose a trial.
@@ -123,6 +124,10 @@ class Search:
             if candidate is None:
                 break
             number = self.study.begin(candidate, self.space)
+            refused = refusal(candidate, self.workload)
+            if refused is not None:
+                self._end(number, candidate, refused)
+                continue
             future = executor.submit(
                 self.evaluator.evaluate, self._request(number, candidate), self.progress.marked
             )
@@ -140,8 +145,8 @@ class Search:
             best_tokens_per_s=None if candidate.is_baseline else self._best_tokens_per_s,
         )
 
-    def _tell(self, future: Future[Outcome], number: int, candidate: Candidate) -> None:
-        outcome = future.result()
+    def _end(self, number: int, candidate: Candidate, outcome: Outcome) -> None:
+        """Store an outcome, and learn from it."""
         self.study.tell(
             number,
             outcome,
@@ -153,9 +158,10 @@ class Search:
         self._proposer.note(candidate, outcome)
         if candidate.source == "base" and outcome.status is Status.INVALID:
             assert outcome.failure is not None
+            launched = outcome.evaluator == self.evaluator.name
+            who = "DeepSpeed refuses it at initialize: " if launched else ""
             raise ConfigError(
-                f"--base: DeepSpeed refuses it at initialize: {outcome.failure.reason}; mend the "
-                "config, or leave --base out"
+                f"--base: {who}{outcome.failure.reason}; mend the config, or leave --base out"
             )
 
     def _note(self, outcome: Outcome) -> None:

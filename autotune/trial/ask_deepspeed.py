@@ -1,11 +1,14 @@
 """Asks the real DeepSpeed whether it takes a config, without a device.
 
 ``python -m autotune.trial.ask_deepspeed`` reads ``{"ds_config": ..., "world_size": ...}`` from
-standard input and prints ``{"refusal": null}`` or the reason. A process of its own: importing
-DeepSpeed takes seconds, and its process group would stay behind.
+standard input and prints ``{"refusal": ..., "version": "0.19.8"}``, the refusal being null or the
+reason. ``{"questions": [...]}``, a list of such questions, is answered by ``"refusals"``, in their
+order. A process of its own: importing DeepSpeed takes seconds, and its process group would stay
+behind.
 """
 
 import json
+import logging
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -16,17 +19,9 @@ def refusal(ds_config: Mapping[str, Any], world_size: int) -> str | None:
 
     What DeepSpeed asserts only at `initialize` is not found here.
     """
-    import torch.distributed as dist
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    # DeepSpeedConfig takes the world size from the process group, and 1 without one.
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world_size)
-    from deepspeed import comm, ops
+    _form_group(world_size)
     from deepspeed.runtime.config import DeepSpeedConfig
 
-    # It would be compiled for a minute, for nothing.
-    ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    comm.init_distributed("fake", dist_init_required=False)
     try:
         DeepSpeedConfig(dict(ds_config))
     except Exception as error:  # noqa: BLE001  whatever it raises is its refusal
@@ -34,12 +29,39 @@ def refusal(ds_config: Mapping[str, Any], world_size: int) -> str | None:
     return None
 
 
+def _form_group(world_size: int) -> None:
+    """Form a process group of so many ranks, of which this is the first.
+
+    `DeepSpeedConfig` takes the world size from it, and 1 without one.
+    """
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    if dist.is_initialized():
+        if dist.get_world_size() == world_size:
+            return
+        dist.destroy_process_group()
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world_size)
+    from deepspeed import comm, ops
+
+    # It would be compiled for a minute, for nothing.
+    ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    comm.init_distributed("fake", dist_init_required=False)
+
+
 def main() -> None:
-    """Answer one question."""
-    question = json.load(sys.stdin)
+    """Answer the questions."""
+    asked = json.load(sys.stdin)
+    questions = asked.get("questions", [asked])
     answer = sys.stdout
     sys.stdout = sys.stderr  # DeepSpeed logs there while it is imported
-    print(json.dumps({"refusal": refusal(**question)}), file=answer)
+    if len(questions) > 1:
+        logging.disable()  # a warning for each would take longer than the answers
+    refusals = [refusal(**question) for question in questions]
+    from deepspeed import __version__
+
+    told = {"refusals": refusals} if "questions" in asked else {"refusal": refusals[0]}
+    print(json.dumps({**told, "version": __version__}), file=answer)
 
 
 if __name__ == "__main__":

@@ -77,11 +77,11 @@ FAULTS: dict[str, tuple[list[str], list[str]]] = {
     "base that is no mapping": (["--base", "text.json"], ["text.json: holds no ds_config, but a "]),
     "base of an unknown stage": (
         ["--base", "stage7.json"],
-        ["stage7.json: DeepSpeed refuses it: .*stage Input should be 0, 1, 2, 3.*input_value=7"],
+        [r"stage7.json: zero_optimization.stage=7: must be one of 0, 1, 2, 3.* \[limit\]"],
     ),
     "base with a switch for a section": (
         ["--base", "switch.json"],
-        ["switch.json: DeepSpeed refuses it: "],
+        ["switch.json: bf16=true: must be a section, not a boolean; write .*true"],
     ),
     "base whose batch sizes do not multiply": (
         ["--base", "batch.json"],
@@ -199,7 +199,6 @@ FAULTS: dict[str, tuple[list[str], list[str]]] = {
         ["seq_len=4096: gpt2 has 1024 learned positions; use --seq-len 1024 or less"],
     ),
 }
-ASKS_DEEPSPEED = ("base of an unknown stage", "base with a switch for a section")
 
 
 @pytest.fixture(scope="module")
@@ -235,7 +234,7 @@ def test_a_wrong_call_is_told_clearly_and_writes_nothing(
         assert "secret" not in text
     assert tree(home) == before
     # Generous, for a busy machine: Ray alone would take longer.
-    assert took_s < (30 if fault in ASKS_DEEPSPEED else 10)
+    assert took_s < 10
 
 
 def test_a_wrong_call_of_the_real_command_has_no_traceback(home: Path) -> None:

@@ -1,5 +1,6 @@
 """The command line that people's scripts rely on."""
 
+import re
 from typing import Any
 
 import pytest
@@ -22,6 +23,14 @@ COMMANDS = {
     """,
     "probe": "--device --gpus --json --nvme-path --output --ray-address",
     "replay": "landscape --json --sampler --save --seeds --trials",
+    "gate": """
+        ds_config --accepted --activation-checkpointing --ask-deepspeed --baseline
+        --client-optimizer --devices --diff --explain --fix --fix-output --format --gpu-memory
+        --gpu-type --gpus --hf-args --host-memory --ignore --largest-parameter --launcher
+        --list-rules --max-age --max-regression --measure --model --nodes --params
+        --pipeline-stages --ray-address --seq-len --strict --tensor-parallel --trainable-params
+        --write-accepted
+    """,
     "export": "study --folder --json --storage",
     "dashboard": "study --host --port --storage",
     "doctor": "--device --fix --json",
@@ -59,9 +68,25 @@ def test_every_command_and_option_has_help(
             assert parameter.help, parameter.name
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_nothing_of_a_help_text_is_swallowed(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "500")
+    printed = " ".join(autotune_here(command, "--help", capsys=capsys).out.split())
+    for parameter in _commands()[command].params:
+        for default in re.findall(r"\[default: .*?\]", parameter.help):
+            assert default in printed
+
+
 def test_help_says_what_the_exit_codes_mean(capsys: pytest.CaptureFixture[str]) -> None:
     out = " ".join(autotune_here("--help", capsys=capsys).out.split())
-    for code in ("0 yes", "1 nothing that was asked about fits", "3 the pool failed", "130"):
+    for code in (
+        "0 yes",
+        "1 the gate says no, or nothing that was asked about fits",
+        "3 the pool failed",
+        "130",
+    ):
         assert code in out
 
 

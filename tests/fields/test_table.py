@@ -8,7 +8,6 @@ from importlib import resources
 
 import pytest
 
-from autotune.fields import table as fields
 from autotune.fields.table import default_of, documented_key, field_of, known_fields, nearest
 
 ZERO = "zero_optimization"
@@ -165,20 +164,3 @@ def test_nothing_is_near_to_nonsense() -> None:
 )
 def test_limits_are_deepspeeds(key: str, value: object, fault: str | None) -> None:
     assert known_fields()[key].limit_fault(value) == fault
-
-
-@pytest.mark.parametrize(
-    ("installed", "table"),
-    [("0.19.8", "0.19.8"), ("0.19.9+unknown", "0.19.8"), ("0.18.1", "0.18.0"), ("0.1.0", "0.18.0")],
-)
-def test_the_nearest_version_that_is_not_newer_is_taken(
-    installed: str, table: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Folder:
-        def iterdir(self) -> list[object]:
-            names = ("0.18.0", "0.19.8", "0.20.0")
-            return [type("File", (), {"name": f"fields_deepspeed_{n}.json"}) for n in names]
-
-    monkeypatch.setattr("importlib.resources.files", lambda _package: Folder())
-    monkeypatch.setattr("importlib.metadata.version", lambda _name: installed)
-    assert fields._table_name() == f"fields_deepspeed_{table}.json"

@@ -77,6 +77,16 @@ def test_json_has_the_promised_shape(config: Path) -> None:
     assert sum(throughput["items"].values()) == pytest.approx(throughput["step_s"])
 
 
+def test_what_the_gate_refuses_is_told_beside_the_bill(tmp_path: Path) -> None:
+    misspelt = tmp_path / "misspelt.json"
+    misspelt.write_text('{"zero_optimisation": {"stage": 3}}', encoding="utf-8")
+    job = ("--model", "125m", "--gpus", 8, "--gpu-type", "h100-80gb")
+    printed = json.loads(run(misspelt, *job, "--json").stdout)
+    assert [error["field"] for error in printed["errors"]] == ["zero_optimisation"]
+    told = "autotune gate would say no: zero_optimisation: no such key"
+    assert told in run(misspelt, *job).stdout
+
+
 def test_what_does_not_fit_exits_with_1_and_says_what_to_shrink(config: Path) -> None:
     done = run(config, "--model", "70b", "--gpus", 8, "--gpu-type", "t4")
     assert done.exit_code == 1

@@ -107,10 +107,12 @@ class CachingAllocator:
 
     Args:
         limit_bytes: the most that may be reserved; None for no limit.
+        card_bytes: what the driver has for this allocator; None for a card without end.
     """
 
-    def __init__(self, limit_bytes: int | None = None) -> None:
+    def __init__(self, limit_bytes: int | None = None, card_bytes: int | None = None) -> None:
         self.limit_bytes = limit_bytes
+        self.card_bytes = card_bytes
         self.num_retries = 0
         """How often the limit made it give back its cache: `num_alloc_retries`."""
         self.allocated = 0
@@ -228,6 +230,10 @@ class CachingAllocator:
                     pool.keys.remove(key)
                     del pool.blocks[key]
                     self.reserved -= block.size
+
+    def driver_has(self, num_bytes: int) -> bool:
+        """Whether the driver has so much left; it knows nothing of the limit."""
+        return self.card_bytes is None or self.reserved + num_bytes <= self.card_bytes
 
     def reset_peaks(self) -> None:
         """Forget the peaks so far: `torch.cuda.reset_peak_memory_stats()`."""

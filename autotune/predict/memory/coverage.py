@@ -16,6 +16,9 @@ RUNNING_MARGIN = 0.01
 UNMEASURED_MARGIN = 0.08
 """The same where something was never measured."""
 
+UNSHARDED_MARGIN = 0.08
+"""Without ZeRO on one rank: two of three such jobs ran out 3 % above their predicted limit, and
+their reserved peak, at which they ran, lies 13 % above it."""
 FRAGMENTATION_MARGIN = 0.12
 """What the closed form adds: limits lie this far above the allocated peak in the middle of the
 measured jobs (2 % the least, 47 % at stage 3 with many ranks); a replay knows better."""
@@ -53,7 +56,9 @@ def unmeasured(training: Training) -> tuple[str, ...]:
 
 def margin(training: Training) -> float:
     """Return how far a peak may lie above its prediction, relative to it."""
-    return UNMEASURED_MARGIN if unmeasured(training) else MEASURED_MARGIN
+    if unmeasured(training):
+        return UNMEASURED_MARGIN
+    return UNSHARDED_MARGIN if _is_unsharded(training) else MEASURED_MARGIN
 
 
 def running_margin(training: Training) -> float:
@@ -62,5 +67,11 @@ def running_margin(training: Training) -> float:
     A shape assumed from a number of parameters is as likely too large as too small: it widens what
     "fits" keeps free, and says nothing against the job's running.
     """
+    if _is_unsharded(training):
+        return UNSHARDED_MARGIN
     buffers = [name for name in unmeasured(training) if name != _ASSUMED_SHAPE]
     return UNMEASURED_MARGIN if buffers else RUNNING_MARGIN
+
+
+def _is_unsharded(training: Training) -> bool:
+    return training.zero.stage == 0 and training.world_size == 1

@@ -35,9 +35,7 @@ class FlatEngine(Engine):
         }
         for group in self.groups:
             allocator.empty_cache()
-            allocator.allocate(element_bytes * group.flat_elements, Item.WEIGHTS)
-            for k in group.members:
-                allocator.free(built[k])
+            self._flatten([built[k] for k in group.members], element_bytes * group.flat_elements)
             self._make_master(group.partition_elements)
         if self.offload:
             largest = max(self.elements[k] for k in self.trainable)
@@ -55,6 +53,22 @@ class FlatEngine(Engine):
         self.partition: Block | None = None
         self.accumulated: Block | None = None
         self.wide_partitions: list[Block] = []
+
+    def _flatten(self, tensors: list[Block], flat_bytes: int) -> None:
+        """Copy a group into one buffer; on the host where the card has no room for both.
+
+        What counts is what the driver has left, not the limit of the allocator
+        (`available_memory` in stage_1_and_2.py: __init__).
+        """
+        on_card = self.allocator.driver_has(flat_bytes)
+        if not on_card:
+            for block in tensors:
+                self.allocator.free(block)
+            self.allocator.empty_cache()
+        self.allocator.allocate(flat_bytes, Item.WEIGHTS)
+        if on_card:
+            for block in tensors:
+                self.allocator.free(block)
 
     @property
     def _sums_locally(self) -> bool:

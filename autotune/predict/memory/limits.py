@@ -15,7 +15,12 @@ _GROWTH = 1.05
 
 
 def smallest_limit(
-    training: Training, program: Program, *, workspace_bytes: int, unlimited: Replayed
+    training: Training,
+    program: Program,
+    *,
+    workspace_bytes: int,
+    unlimited: Replayed,
+    card_bytes: int | None = None,
 ) -> int:
     """Return the least that the allocator must be allowed to reserve, in bytes.
 
@@ -26,11 +31,16 @@ def smallest_limit(
         program: one micro step of its model.
         workspace_bytes: one cuBLAS workspace on the device.
         unlimited: its replay without a limit.
+        card_bytes: the most that the driver could give the allocator; None for a card without end.
     """
 
     def fits(limit_bytes: int) -> bool:
         return replay(
-            training, program, workspace_bytes=workspace_bytes, limit_bytes=limit_bytes
+            training,
+            program,
+            workspace_bytes=workspace_bytes,
+            limit_bytes=limit_bytes,
+            card_bytes=card_bytes,
         ).fits
 
     peak = unlimited.peak_allocated_bytes

@@ -63,18 +63,23 @@ def predict_memory(
     """
     recorded = program or program_of(training)
     workspace_bytes = surroundings.device.workspace_bytes
-    result = replay(training, recorded, workspace_bytes=workspace_bytes)
+    outside = outside_bytes(training, emulated=surroundings.emulated)
+    card_bytes = surroundings.device.memory_bytes - outside
+    result = replay(training, recorded, workspace_bytes=workspace_bytes, card_bytes=card_bytes)
     limit_bytes = None
     if find_limit:
         limit_bytes = smallest_limit(
-            training, recorded, workspace_bytes=workspace_bytes, unlimited=result
+            training,
+            recorded,
+            workspace_bytes=workspace_bytes,
+            unlimited=result,
+            card_bytes=card_bytes,
         )
     peak = result.peak
-    outside = outside_bytes(training, emulated=surroundings.emulated)
     margin = coverage.margin(training)
     judged = None
     if surroundings.ceiling_bytes is not None:
-        judge = _Judge(training, recorded, workspace_bytes, unlimited=result)
+        judge = _Judge(training, recorded, workspace_bytes, unlimited=result, card_bytes=card_bytes)
         allowed = surroundings.ceiling_bytes - outside
         judged = judge.under(allowed, margin)
         if limit_bytes is not None and judged.fits:
@@ -124,6 +129,7 @@ def runs_under(training: Training, device: Device, limit_bytes: int) -> bool:
         program_of(training),
         workspace_bytes=device.workspace_bytes,
         limit_bytes=limit_bytes,
+        card_bytes=device.memory_bytes - outside_bytes(training),
     ).fits
 
 
@@ -135,6 +141,7 @@ class _Judge:
     program: Program
     workspace_bytes: int
     unlimited: Replayed = field(kw_only=True)
+    card_bytes: int = field(kw_only=True)
 
     def under(self, limit_bytes: int, margin: float) -> UnderCeiling:
         """Judge with the margin kept free, and with less of it only if it does not run then."""
@@ -162,6 +169,7 @@ class _Judge:
             self.program,
             workspace_bytes=self.workspace_bytes,
             limit_bytes=limit_bytes,
+            card_bytes=self.card_bytes,
         )
 
 

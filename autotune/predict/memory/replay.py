@@ -75,6 +75,7 @@ def replay(
     *,
     workspace_bytes: int,
     limit_bytes: int | None = None,
+    card_bytes: int | None = None,
 ) -> Replayed:
     """Predict the device memory of rank 0.
 
@@ -83,8 +84,10 @@ def replay(
         program: one micro step of its model.
         workspace_bytes: one cuBLAS workspace on the device.
         limit_bytes: the most that the allocator may reserve, as the memory fraction sets it.
+        card_bytes: the most that the driver could give it, by which DeepSpeed decides where to
+            flatten weights.
     """
-    allocator = CachingAllocator(limit_bytes)
+    allocator = CachingAllocator(limit_bytes, card_bytes)
     run = _Run(training, program, allocator, workspace_bytes)
     ran_out = None
     try:

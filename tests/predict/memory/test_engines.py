@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from autotune.model_shape import PRESETS
+from autotune.predict.memory.families import program
 from autotune.predict.memory.items import Part
-from autotune.predict.memory.replay import Replayed
+from autotune.predict.memory.replay import Replayed, replay
 from autotune.predict.training import ModelSettings
 from tests.predict.jobs import HOPPER_WORKSPACE_BYTES, job, replayed, small_llama
 
@@ -237,3 +238,32 @@ def test_every_family_frees_all_that_a_step_took(model: str, stage: int) -> None
     result = replayed(job({"stage": stage}, model=model, seq_len=128))
     items = at_step(result)
     assert not {"activations", "activation_gradients", "logits"} & set(items)
+
+
+def test_weights_are_flattened_on_the_host_where_the_card_has_no_room_for_two_copies() -> None:
+    training = job({"stage": 2, "offload_optimizer": {"device": "cpu"}})
+    card_bytes = 3 * P
+    roomy = replayed(training)
+    assert roomy.peaks[Part.INIT].allocated_bytes == pytest.approx(4 * P, rel=0.02)
+    tight = replay(
+        training,
+        program(training),
+        workspace_bytes=HOPPER_WORKSPACE_BYTES,
+        card_bytes=card_bytes,
+    )
+    assert tight.peaks[Part.INIT].allocated_bytes < card_bytes
+    assert tight.init_allocated_bytes == pytest.approx(roomy.init_allocated_bytes, rel=0.001)
+
+
+def test_a_limit_below_the_card_does_not_move_the_flattening() -> None:
+    """The driver is asked, and it does not know of the memory fraction."""
+    training = job({"stage": 2, "offload_optimizer": {"device": "cpu"}})
+    result = replay(
+        training,
+        program(training),
+        workspace_bytes=HOPPER_WORKSPACE_BYTES,
+        limit_bytes=3 * P,
+        card_bytes=80 * P,
+    )
+    assert result.ran_out is not None
+    assert result.ran_out.part is Part.INIT

@@ -6,7 +6,12 @@ from collections.abc import Mapping
 import pytest
 
 from autotune.ceiling import GIB
-from autotune.predict.memory.coverage import MEASURED_MARGIN
+from autotune.predict.memory.coverage import (
+    MEASURED_MARGIN,
+    UNSHARDED_MARGIN,
+    margin,
+    running_margin,
+)
 from autotune.predict.memory.families import program
 from autotune.predict.memory.limits import smallest_limit
 from autotune.predict.memory.predict import Surroundings, predict_memory
@@ -62,9 +67,9 @@ def planned_limits() -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
-def replay_planned(line: Mapping[str, str], margin: float = 0) -> Replayed:
+def replay_planned(line: Mapping[str, str], kept: float = 0) -> Replayed:
     (row,) = [row for row in more_rows() if row.name == line["row_id"]]
-    return under(row.training, int(int(line["limit_bytes"]) / (1 + margin)))
+    return under(row.training, int(int(line["limit_bytes"]) / (1 + kept)))
 
 
 def test_most_of_the_planned_limits_come_out() -> None:
@@ -107,6 +112,17 @@ def test_blind_limits_three_per_cent_off_come_out_in_37_of_42_runs() -> None:
     assert sum(fits == (line["found"] == "fits") for line, fits in replayed) >= 37
     false_fits = [line["row_id"] for line, fits in replayed if fits and line["found"] != "fits"]
     assert set(false_fits) <= {"z0-n1", "fp32-z0-n1", "eager-z3-n8-ckpt"}
+
+
+def test_with_its_margin_a_job_that_is_not_sharded_is_no_false_fit() -> None:
+    """The blind limits that raised the margin of stage 0 on one rank."""
+    unsharded = [line for line in blind_limits() if line["row_id"] in ("z0-n1", "fp32-z0-n1")]
+    assert len([line for line in unsharded if line["found"] != "fits"]) == 4
+    for line in unsharded:
+        (row,) = [row for row in more_rows() if row.name == line["row_id"]]
+        assert margin(row.training) == running_margin(row.training) == UNSHARDED_MARGIN
+        assert not replay_planned(line, UNSHARDED_MARGIN).fits
+    assert margin(job({"stage": 0}, ranks=8)) == MEASURED_MARGIN
 
 
 def test_the_smallest_limit_fits_and_a_little_less_does_not() -> None:

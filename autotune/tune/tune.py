@@ -1,29 +1,19 @@
 """`autotune run` from end to end: set up, search, confirm, export."""
 
-import difflib
-import importlib.util
-import json
 import os
-import re
 import secrets
 import signal
-import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from importlib.metadata import version
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from autotune.ceiling import parse_bytes, parse_ceiling
-from autotune.ds_config.auto import resolve_auto
-from autotune.ds_config.build import BATCH_KEYS, build_ds_config
 from autotune.ds_config.read import read_ds_config
 from autotune.environment import describe_environment
-from autotune.errors import ConfigError, HardwareError, SpaceError, WorkloadError
+from autotune.errors import SpaceError
 from autotune.evaluate import Evaluator
 from autotune.evaluate.choose import (
     AUTO,
@@ -36,8 +26,7 @@ from autotune.evaluate.choose import (
 from autotune.evaluate.kinds import EMULATED, UNTIMED
 from autotune.export import write_study_files
 from autotune.hardware import known_device
-from autotune.model_shape import ModelShape, load_model_shape
-from autotune.pool import machine
+from autotune.model_shape import load_model_shape
 from autotune.pool.pool import Pool, PoolRequest
 from autotune.predict.communication import Links
 from autotune.predict.networks import find_network
@@ -59,62 +48,18 @@ from autotune.study_folder import (
     open_study,
     study_folder,
 )
-from autotune.workload import Workload, resolve_workload
+from autotune.tune.preflight import (
+    check_base,
+    device_kind_of,
+    early_ceiling_bytes,
+    require_listener,
+    require_modelling_code,
+)
+from autotune.tune.request import TuneRequest, TuneResult
+from autotune.workload import resolve_workload
 
-_CONNECT_S = 5.0
 _MAX_FINALISTS = 3
 """Trials that are confirmed, one after the other, as long as each fails its confirmation."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuneRequest:
-    """What a user asks for; every field is an option of `autotune run`."""
-
-    model: str
-    gpus: int
-    base: Path | None = None
-    space: str = "zero"
-    seq_len: int | None = None
-    global_batch_size: int | None = None
-    precision: str | None = None
-    memory_ceiling: str = "90%"
-    trials: int = 30
-    time_budget_s: float | None = None
-    device: str = "auto"
-    evaluator: str = "auto"
-    """measured, emulated, or auto: measured where the devices suffice."""
-    gpus_per_node: int | None = None
-    """Ranks that an emulated rank would share its host with; None is all, 8 at most."""
-    host_memory: str | None = None
-    """Of an emulated node; None is this host's."""
-    timed: bool = True
-    """Emulated collectives take the time that real ones would."""
-    probe: Path | None = None
-    """Where those times come from; None is the catalogue."""
-    link: str | None = None
-    """Network between nodes, for the catalogue; None is what such devices usually come with."""
-    screen: bool = True
-    """Reject before launch what is predicted not to fit."""
-    sampler: str = "tpe"
-    ray_address: str | None = None
-    study: str | None = None
-    """None makes a name from model, ranks and time."""
-    storage: str | None = None
-    """An Optuna storage URL; None is SQLite in the study folder."""
-    resume: bool = False
-    seed: int | None = None
-    confirm_rounds: int = 5
-    studies_folder: Path = Path("studies")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuneResult:
-    """What came of it."""
-
-    study: StudyView
-    folder: Path
-    record: Mapping[str, Any] | None
-    """`record.json`; None if nothing fits."""
 
 
 def tune(request: TuneRequest, progress: Progress) -> TuneResult:
@@ -126,7 +71,7 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
     """
     base = read_ds_config(request.base) if request.base else {}
     shape = load_model_shape(request.model)
-    device_kind = _device_kind(request)
+    device_kind = device_kind_of(request)
     wish = Wish(evaluator=request.evaluator, gpus=request.gpus, gpus_per_node=request.gpus_per_node)
     wish.check()
     if request.sampler not in SAMPLERS:
@@ -147,7 +92,7 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
         device_kind=device_kind,
     )
     space = load_space(request.space).bind(workload, base)
-    ceiling_bytes = _early_ceiling_bytes(request, device_kind)
+    ceiling_bytes = early_ceiling_bytes(request, device_kind)
     folder = study_folder(request.studies_folder, request.study, shape.name, request.gpus)
     storage = request.storage or f"sqlite:///{folder / STUDY_DB}"
     check_study(folder, storage, resume=request.resume, named=request.study is not None)
@@ -165,11 +110,11 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
     wanted = setup.evaluator
     if request.resume:
         wanted = check_same_job(folder, storage, setup).evaluator
-    _require_modelling_code(shape)
+    require_modelling_code(shape)
     if request.ray_address:
-        _require_listener(request.ray_address)
+        require_listener(request.ray_address)
     if base:
-        _ask_deepspeed(request, base, workload)
+        check_base(request, base, workload, progress)
     pool_request = PoolRequest(
         world_size=request.gpus,
         device_kind=device_kind,
@@ -194,13 +139,19 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
             seed=setup.seed,
             study_folder=folder,
         )
-        environment = describe_environment(pool.device_names, device_kind=device_kind)
+        environment = describe_environment(
+            pool.device_names,
+            device_kind=device_kind,
+            device_model=pool.device_model,
+            driver=pool.driver,
+        )
         setup = replace(
             setup,
             ceiling_bytes=ceiling_bytes,
             evaluator=evaluator.name,
             gpus_per_node=gpus_per_node,
             communication=communication,
+            links=links.to_json() if links else None,
             environment=environment | describe_shares(evaluator),
         )
         for note in pool.notes:
@@ -343,108 +294,3 @@ def _confirm(
         stored.set_attribute("confirmations", confirmations)
         if confirmation.failure is None:
             return
-
-
-def _device_kind(request: TuneRequest) -> str:
-    """Return cuda or cpu: never the CPU unless that was asked for."""
-    if request.device not in ("auto", "cuda", "cpu"):
-        raise HardwareError(f"--device {request.device}: must be auto, cuda or cpu")
-    return "cpu" if request.device == "cpu" else "cuda"
-
-
-def _early_ceiling_bytes(request: TuneRequest, device_kind: str) -> int:
-    """Return the ceiling before Ray is started; 0 where only the pool's devices tell.
-
-    Raises:
-        HardwareError: it is wrong, as far as this machine can tell.
-    """
-    device_bytes = 0
-    num_cpus = machine.num_cpus()
-    group_size = 1 if request.evaluator == EMULATED else request.gpus
-    # With more ranks than CPUs the pool says what is there, as with auto the study itself.
-    here = device_kind == "cpu" and request.ray_address is None and group_size <= num_cpus
-    if here and not (request.evaluator == AUTO and request.resume):
-        num_slots = num_cpus // group_size * group_size
-        device_bytes = machine.host_memory_bytes() // num_slots
-    if device_bytes:
-        return parse_ceiling(request.memory_ceiling, device_bytes=device_bytes)
-    if request.memory_ceiling.strip().endswith("%"):
-        if float(request.memory_ceiling.strip().rstrip("% ") or 0) > 100:
-            raise HardwareError(
-                f"--memory-ceiling {request.memory_ceiling}: is above the whole device; use 100% "
-                "or less"
-            )
-        parse_ceiling(request.memory_ceiling, device_bytes=2**40)
-        return 0
-    return parse_bytes(request.memory_ceiling, where="--memory-ceiling")
-
-
-def _require_listener(address: str) -> None:
-    """Make sure that something answers at HOST:PORT: Ray itself would try for minutes.
-
-    Raises:
-        HardwareError: nothing does.
-    """
-    host, _, port = address.rpartition(":")
-    if "/" in address or not host or not port.isdigit():
-        return  # `auto`, `ray://...`: Ray answers at once
-    try:
-        socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
-    except (OSError, OverflowError) as error:
-        raise HardwareError(
-            f"--ray-address {address}: nothing answers there ({error}); start a cluster with "
-            "`ray start --head`, or leave the option out to use this machine"
-        ) from error
-
-
-def _require_modelling_code(shape: ModelShape) -> None:
-    """Make sure that transformers can build the model, without the seconds of an import.
-
-    Raises:
-        WorkloadError: it does not know the architecture.
-    """
-    found = importlib.util.find_spec("transformers")
-    assert found is not None
-    assert found.origin is not None
-    models = Path(found.origin).parent / "models"
-    kind = shape.model_type
-    if not (models / kind / f"modeling_{kind}.py").is_file():
-        known = [path.parent.name for path in models.glob("*/modeling_*.py")]
-        near = difflib.get_close_matches(kind, known, n=3)
-        raise WorkloadError(
-            f"--model {shape.name}: model_type {kind!r}: transformers {version('transformers')} "
-            f"has no such model" + (f"; did you mean {' or '.join(near)}?" if near else "")
-        )
-
-
-def _ask_deepspeed(request: TuneRequest, base: Mapping[str, Any], workload: Workload) -> None:
-    """Have the real DeepSpeed parse the base config, in a process of its own.
-
-    Raises:
-        ConfigError: it refuses.
-    """
-    # As the user gave it, not as we would run it: that would mend some faults.
-    asked = resolve_auto(base, workload)
-    if request.global_batch_size is not None or not BATCH_KEYS & asked.keys():
-        batch = build_ds_config(base, workload, {})
-        asked |= {key: batch[key] for key in BATCH_KEYS}
-    question = {
-        "ds_config": asked,
-        "world_size": workload.world_size,
-    }
-    answer = subprocess.run(
-        [sys.executable, "-m", "autotune.trial.ask_deepspeed"],
-        input=json.dumps(question),
-        capture_output=True,
-        text=True,
-        env=os.environ | {"DS_ACCELERATOR": "cpu"},
-        check=False,
-    )
-    if answer.returncode != 0:
-        raise ConfigError(
-            f"{request.base}: DeepSpeed could not be asked about it: {answer.stderr.strip()[-600:]}"
-        )
-    refusal = json.loads(answer.stdout.splitlines()[-1])["refusal"]
-    if refusal is not None:
-        told = re.sub(r" For further information visit \S+", "", refusal)
-        raise ConfigError(f"{request.base}: DeepSpeed refuses it: {told}")

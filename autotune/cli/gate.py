@@ -1,0 +1,366 @@
+"""`autotune gate`."""
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn, TextIO
+
+import typer
+
+if TYPE_CHECKING:
+    from autotune.gate.request import GateRequest
+    from autotune.gate.result import GateResult
+
+# Panels of `--help`.
+_JOB, _BASELINE, _OUTPUT, _MENDING = "The job", "The record", "Output", "Mending and accepting"
+
+
+def gate(
+    ds_config: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="DS_CONFIG",
+            help="JSON or Hjson, an Accelerate YAML, a gpt-neox YAML; - is standard input.",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="A preset such as 7b, a Hugging Face config.json, or a folder with one.",
+            rich_help_panel=_JOB,
+        ),
+    ] = None,
+    params: Annotated[
+        float | None,
+        typer.Option(
+            help="Parameters, such as 6.7e9, where there is no --model: a LLaMA-like shape is "
+            "assumed.",
+            rich_help_panel=_JOB,
+        ),
+    ] = None,
+    trainable_params: Annotated[
+        float | None,
+        typer.Option(help="With a frozen base: how many are trained.", rich_help_panel=_JOB),
+    ] = None,
+    largest_parameter: Annotated[
+        int | None,
+        typer.Option(
+            help="Elements of the largest single parameter, for NVMe buffers; else the model's.",
+            rich_help_panel=_JOB,
+        ),
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option(help="Of the whole job.", rich_help_panel=_JOB)
+    ] = None,
+    nodes: Annotated[int | None, typer.Option(help="Machines.", rich_help_panel=_JOB)] = None,
+    gpu_type: Annotated[
+        str | None,
+        typer.Option(
+            help="Such as h100-80gb; names of vendors and NVML do too.", rich_help_panel=_JOB
+        ),
+    ] = None,
+    gpu_memory: Annotated[
+        str | None,
+        typer.Option(help="GiB of one GPU, or a size such as 80GB.", rich_help_panel=_JOB),
+    ] = None,
+    host_memory: Annotated[
+        str | None,
+        typer.Option(help="GiB of one node, or a size such as 512GB.", rich_help_panel=_JOB),
+    ] = None,
+    seq_len: Annotated[
+        int | None, typer.Option(help="Tokens per sequence.", rich_help_panel=_JOB)
+    ] = None,
+    activation_checkpointing: Annotated[
+        bool | None,
+        typer.Option(
+            "--activation-checkpointing/--no-activation-checkpointing",
+            help="Whether the model recomputes activations. [default: not known]",
+            rich_help_panel=_JOB,
+        ),
+    ] = None,
+    launcher: Annotated[
+        Literal["deepspeed", "hf"] | None,
+        typer.Option(
+            help="Who reads the config first: hf is the Hugging Face Trainer or Accelerate. "
+            "[default: deepspeed; hf with --hf-args or an Accelerate YAML]",
+            rich_help_panel=_JOB,
+        ),
+    ] = None,
+    hf_args: Annotated[
+        Path | None,
+        typer.Option(help="A JSON file of TrainingArguments.", rich_help_panel=_JOB),
+    ] = None,
+    client_optimizer: Annotated[
+        str | None,
+        typer.Option(
+            help="Class of the optimizer that your script passes to deepspeed.initialize.",
+            rich_help_panel=_JOB,
+        ),
+    ] = None,
+    pipeline_stages: Annotated[
+        int | None, typer.Option(help="Groups of layers in a pipeline.", rich_help_panel=_JOB)
+    ] = None,
+    tensor_parallel: Annotated[
+        int | None, typer.Option(help="Ranks that share each layer.", rich_help_panel=_JOB)
+    ] = None,
+    devices: Annotated[
+        Path | None,
+        typer.Option(
+            help="A YAML file with devices that the catalogue lacks.", rich_help_panel=_JOB
+        ),
+    ] = None,
+    ask_deepspeed: Annotated[
+        bool,
+        typer.Option(
+            "--ask-deepspeed",
+            help="Have the installed DeepSpeed parse it too; takes seconds.",
+            rich_help_panel=_JOB,
+        ),
+    ] = False,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            help="A record.json: is it of this config, job and environment?",
+            rich_help_panel=_BASELINE,
+        ),
+    ] = None,
+    max_age: Annotated[
+        str | None,
+        typer.Option(help="Of the record: 12h, 30d, 8w.", rich_help_panel=_BASELINE),
+    ] = None,
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure",
+            help="Run the config as the record's was run, and compare.",
+            rich_help_panel=_BASELINE,
+        ),
+    ] = False,
+    max_regression: Annotated[
+        str | None,
+        typer.Option(
+            help="Of the record's tokens/s: 5%. [default: the record's noise band]",
+            rich_help_panel=_BASELINE,
+        ),
+    ] = None,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a running Ray cluster, for --measure. [default: start one here]",
+            rich_help_panel=_BASELINE,
+        ),
+    ] = None,
+    output_format: Annotated[
+        Literal["text", "json", "junit", "github", "sarif"],
+        typer.Option("--format", rich_help_panel=_OUTPUT, help="What is printed."),
+    ] = "text",
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Warnings fail too.", rich_help_panel=_OUTPUT),
+    ] = False,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RULE", help="Is not asked; may be repeated.", rich_help_panel=_OUTPUT
+        ),
+    ] = None,
+    explain: Annotated[
+        str | None,
+        typer.Option(metavar="RULE", help="Print a rule's page and end.", rich_help_panel=_OUTPUT),
+    ] = None,
+    list_rules: Annotated[
+        bool,
+        typer.Option("--list-rules", help="Print every rule and end.", rich_help_panel=_OUTPUT),
+    ] = False,
+    fix: Annotated[
+        bool,
+        typer.Option(
+            "--fix", help="Write the config with every safe fix.", rich_help_panel=_MENDING
+        ),
+    ] = False,
+    diff: Annotated[
+        bool,
+        typer.Option("--diff", help="Show what --fix would change.", rich_help_panel=_MENDING),
+    ] = False,
+    fix_output: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where --fix writes. [default: the file itself]", rich_help_panel=_MENDING
+        ),
+    ] = None,
+    accepted: Annotated[
+        Path | None,
+        typer.Option(
+            help="YAML or JSON: findings that were accepted, each with rule, field, reason and, if "
+            "wanted, until.",
+            rich_help_panel=_MENDING,
+        ),
+    ] = None,
+    write_accepted: Annotated[
+        bool,
+        typer.Option(
+            "--write-accepted",
+            help="Add what is found now to the file of --accepted.",
+            rich_help_panel=_MENDING,
+        ),
+    ] = False,
+) -> None:
+    """Check a ds_config before the big run, without a device.
+
+    What is not told is not judged. Exit code 0: no error (with --strict no warning either); 1: the
+    gate says no; 2: the call or a file beside the config is wrong.
+    """
+    from autotune.gate.request import GateRequest, parse_age_h, parse_share
+    from autotune.lint.subject import Launcher
+
+    if explain is not None or list_rules:
+        _print_pages(explain)
+        return
+    names = ds_config or []
+    mending = _Mending(fix=fix, diff=diff, output=fix_output)
+    _require_sense(names, mending, measure=measure)
+    if write_accepted and accepted is None:
+        _refuse("--write-accepted: say where with --accepted FILE")
+    new_file = write_accepted and accepted is not None and not accepted.exists()
+    request = GateRequest(
+        ds_config=names[0],
+        model=model,
+        params=params,
+        trainable_params=trainable_params,
+        largest_parameter=largest_parameter,
+        gpus=gpus,
+        nodes=nodes,
+        gpu_type=gpu_type,
+        gpu_memory=gpu_memory,
+        host_memory=host_memory,
+        seq_len=seq_len,
+        activation_checkpointing=activation_checkpointing,
+        launcher=None if launcher is None else Launcher(launcher),
+        hf_args=hf_args,
+        client_optimizer=client_optimizer,
+        pipeline_stages=pipeline_stages,
+        tensor_parallel=tensor_parallel,
+        devices=devices,
+        baseline=baseline,
+        max_age_h=None if max_age is None else parse_age_h(max_age),
+        measure=measure,
+        max_regression=None if max_regression is None else parse_share(max_regression),
+        ray_address=ray_address,
+        ask_deepspeed=ask_deepspeed,
+        ignore=frozenset(ignore or ()),
+        accepted=None if new_file else accepted,
+        note_unused=len(names) == 1,
+    )
+    if measure:
+        print("measuring: two runs, as the record's were run", file=sys.stderr)
+    shown = sys.stdout if output_format == "text" else sys.stderr
+    results = [_gated(replace(request, ds_config=name), mending, shown) for name in names]
+    if write_accepted and accepted is not None:
+        results = _accept(results, accepted)
+    _print_results(results, output_format, strict=strict)
+    if not all(result.passes(strict=strict) for result in results):
+        raise typer.Exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mending:
+    """What is to be done with safe fixes."""
+
+    fix: bool
+    diff: bool
+    output: Path | None
+
+
+def _require_sense(names: list[str], mending: _Mending, *, measure: bool) -> None:
+    """Make sure that options and number of configs go together.
+
+    Raises:
+        GateError: they do not; every fault is named.
+    """
+    from autotune.gate.request import STDIN
+
+    faults = []
+    if not names:
+        faults.append("nothing to gate: give a DS_CONFIG, or - for standard input")
+    if names.count(STDIN) > 1:
+        faults.append("-: standard input can be read once")
+    if len(names) > 1 and measure:
+        faults.append(f"--measure: runs one config, not {len(names)}")
+    if len(names) > 1 and mending.output is not None:
+        faults.append(f"--fix-output {mending.output}: holds one config, not {len(names)}")
+    if mending.output is not None and not mending.fix:
+        faults.append(f"--fix-output {mending.output}: says where --fix writes; add --fix")
+    if STDIN in names and mending.fix and mending.output is None:
+        faults.append("--fix: standard input cannot be written to; add --fix-output FILE")
+    if faults:
+        _refuse(*faults)
+
+
+def _refuse(*faults: str) -> NoReturn:
+    from autotune.errors import GateError
+
+    raise GateError(*faults)
+
+
+def _gated(request: "GateRequest", mending: _Mending, shown: TextIO) -> "GateResult":
+    """Judge one config, after its fixes if it is to be fixed."""
+    from autotune.gate import gate
+    from autotune.gate.fix import fix_config
+    from autotune.gate.reading import read_config
+
+    text = read_config(request.ds_config)
+    if mending.fix or mending.diff:
+        fixed = fix_config(request, text, rewrite=mending.output is not None)
+        shown.write(fixed.diff)
+        if fixed.loses_comments:
+            print(f"{mending.output}: written anew, without comments", file=sys.stderr)
+        if mending.fix:
+            target = mending.output or Path(request.ds_config)
+            if fixed.after != fixed.before or mending.output is not None:
+                _write(target, fixed.after)
+            text = fixed.after.encode()
+            request = replace(request, ds_config=str(target))
+    return gate(request, text=text)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8", newline="")
+    except OSError as error:
+        _refuse(f"{path}: cannot be written: {error.strerror}")
+
+
+def _accept(results: list["GateResult"], path: Path) -> list["GateResult"]:
+    """Add what was found to the file of accepted findings, and return what still counts."""
+    from autotune.gate.accepted import read_accepted, split_accepted, write_accepted
+
+    added = write_accepted(path, [f for result in results for f in result.findings])
+    print(f"{path}: {added} findings added; say in it why they are accepted", file=sys.stderr)
+    entries = read_accepted(path)
+    now = []
+    for result in results:
+        counting, accepted = split_accepted(result.findings, entries, note_unused=False)
+        now.append(
+            replace(result, findings=tuple(counting), accepted=(*result.accepted, *accepted))
+        )
+    return now
+
+
+def _print_results(results: list["GateResult"], output_format: str, *, strict: bool) -> None:
+    from autotune.report.gate import WRITERS, print_result
+
+    if output_format == "text":
+        for result in results:
+            print_result(result)
+    else:
+        sys.stdout.write(WRITERS[output_format](results, strict=strict))
+
+
+def _print_pages(identifier: str | None) -> None:
+    from autotune.gate.rules import page_or_raise, pages
+    from autotune.report.gate import print_page, print_rules
+
+    if identifier is not None:
+        print_page(page_or_raise(identifier, option="--explain"))
+    else:
+        print_rules(list(pages().values()))

@@ -1,0 +1,181 @@
+"""The cheapest changes that would make a job fit, by formulas: hundreds are tried in a moment.
+
+A change keeps the global batch and what is trained. Its cost is the predicted change in speed,
+never a measurement.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+from autotune.ceiling import GIB
+from autotune.errors import ConfigError
+from autotune.gate.batch import ACCUMULATION
+from autotune.gate.job import Job, is_assumed
+from autotune.gate.levers import Lever, levers_of
+from autotune.gate.planned import GPUS_PER_NODE
+from autotune.gate.room import Judged
+from autotune.gate.speed import predicted_speed
+from autotune.plan.smallest import smallest_fitting
+from autotune.predict.memory import coverage
+from autotune.predict.memory.bill import Bill
+from autotune.predict.memory.predict import runs_under
+from autotune.predict.training import ModelSettings, Training
+
+NUM_CHANGES = 3
+ROOMY = 2 / 3
+"""Share of the device up to which fragmentation does not count: half a peak is the most seen."""
+MOST_REPLAYS = 3
+"""They take tens of milliseconds each."""
+_SAME = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One or two levers that make the job fit."""
+
+    levers: tuple[Lever, ...]
+    speed: float
+    """Predicted tokens/s over those of the job as it is."""
+    training: Training
+    bill: Bill
+
+    @property
+    def put(self) -> dict[str, Any]:
+        """Dotted keys and their new values."""
+        return {key: value for lever in self.levers for key, value in lever.put.items()}
+
+    @property
+    def text(self) -> str:
+        """One line for a reader."""
+        parts = [
+            "activation checkpointing in the model"
+            if lever.checkpointing
+            else ", ".join(f"{key}: {json.dumps(value)}" for key, value in lever.put.items())
+            for lever in self.levers
+        ]
+        return " and ".join(parts)
+
+
+def suggestion(job: Job, judged: Judged) -> str:
+    """Return what would make the job fit, one line a change, the cheapest first."""
+    device = job.device
+    lines = [
+        f"{change.text} (predicted: {_percent(change.speed)} tokens/s, "
+        f"{_needed(change.bill) / GIB:.0f} of {device.memory_bytes / GIB:.0f} GiB)"
+        for change in cheapest_changes(job, judged)
+    ]
+    if (more := _more_gpus(job, judged)) is not None:
+        lines.append(more)
+    if not lines:
+        return "no change of one or two keys makes it fit, nor do 4,096 GPUs: a smaller model"
+    return "\n".join(lines)
+
+
+def cheapest_changes(job: Job, judged: Judged, *, count: int = NUM_CHANGES) -> tuple[Change, ...]:
+    """Return changes of one lever, or of two where neither does alone, the cheapest first.
+
+    They are found by formulas; what is not far below the device is then replayed under it.
+    """
+    base = predicted_speed(job, judged.training)
+    levers = tuple(levers_of(job, judged))
+    found: list[Change] = []
+    for number in (1, 2):
+        for chosen in combinations(levers, number):
+            if len({lever.kind for lever in chosen}) < number or _is_more(chosen, found):
+                continue
+            if (change := _tried(job, judged.settings, chosen, base)) is not None:
+                found.append(change)
+    return _confirmed(job, sorted(found, key=lambda change: -change.speed), count)
+
+
+def _confirmed(job: Job, changes: Sequence[Change], count: int) -> tuple[Change, ...]:
+    """Return the first that run; a few may take a replay, after which only roomy ones count."""
+    running: list[Change] = []
+    replays = 0
+    for change in changes:
+        if len(running) == count:
+            break
+        allowed = job.device.memory_bytes - change.bill.device.outside_bytes
+        roomy = change.bill.device.peak_allocated_bytes <= ROOMY * allowed
+        # Of an assumed shape nobody knows where its tensors would lie.
+        if roomy or is_assumed(change.training):
+            running.append(change)
+        elif replays < MOST_REPLAYS:
+            replays += 1
+            limit_bytes = round(allowed / (1 + coverage.margin(change.training)))
+            if runs_under(change.training, job.device, limit_bytes):
+                running.append(change)
+    return tuple(running)
+
+
+def _is_more(chosen: tuple[Lever, ...], found: list[Change]) -> bool:
+    """Whether less does already: all levers of a change that was found, as far or further."""
+    steps = {lever.kind: lever.step for lever in chosen}
+    return any(
+        all(steps.get(lever.kind, -1) >= lever.step for lever in change.levers) for change in found
+    )
+
+
+def _tried(
+    job: Job, settings: ModelSettings, levers: tuple[Lever, ...], base: float
+) -> Change | None:
+    """Return the change if the job then fits, with the margin of the formulas kept free."""
+    change = {key: value for lever in levers for key, value in lever.put.items()}
+    if any(lever.checkpointing for lever in levers):
+        settings = replace(settings, activation_checkpointing=True)
+    try:
+        training = job.training(settings, change)
+    except ConfigError:
+        return None
+    bill = job.screen(training)
+    if not bill.fits:
+        return None
+    speed = predicted_speed(job, training) / base
+    return Change(levers=levers, speed=speed, training=training, bill=bill)
+
+
+def _more_gpus(job: Job, judged: Judged) -> str | None:
+    """Return the smallest number of devices on which the same micro step fits."""
+    training, split = judged.training, job.model_parallel
+    if training.world_size * split != job.gpus:
+        # Inside groups of MiCS more devices do not help.
+        return None
+
+    def at(gpus: int) -> tuple[Job, Training]:
+        larger = replace(job, local_ranks=max(job.local_ranks, min(gpus, GPUS_PER_NODE)))
+        return larger, replace(training, world_size=max(gpus // split, 1))
+
+    def fits(gpus: int) -> bool:
+        larger, spread = at(gpus)
+        has_experts = spread.world_size % training.expert_parallel_size == 0
+        return spread.world_size > training.world_size and has_experts and _fits(larger, spread)
+
+    gpus = smallest_fitting(fits)
+    if gpus is None:
+        return None
+    larger, spread = at(gpus)
+    steps = training.accumulation * training.world_size
+    kept, rest = divmod(steps, spread.world_size)
+    if rest == 0:
+        spread = replace(spread, accumulation=kept)
+    speed = predicted_speed(larger, spread) / predicted_speed(job, training)
+    batch = f"{ACCUMULATION}: {kept}" if rest == 0 else "the global batch grows with them"
+    return (
+        f"{spread.world_size * split} x {job.device.name} instead of "
+        f"{training.world_size * split}, {batch} (predicted: x{speed:.1f} tokens/s)"
+    )
+
+
+def _fits(job: Job, training: Training) -> bool:
+    return job.screen(training).fits is True
+
+
+def _needed(bill: Bill) -> int:
+    return bill.device.peak_allocated_bytes + bill.device.outside_bytes
+
+
+def _percent(speed: float) -> str:
+    return "about the same" if abs(speed - 1) < _SAME else f"{speed - 1:+.0%}"

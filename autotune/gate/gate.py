@@ -1,0 +1,151 @@
+"""The steps of the gate: read, lint, predict, ask, compare, measure; then what counts of it."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from autotune.errors import ConfigError
+from autotune.fields.version import table_version
+from autotune.gate.accepted import read_accepted, split_accepted
+from autotune.gate.ask import as_deepspeed_sees_it, ask_deepspeed, deepspeed_refuses
+from autotune.gate.baseline import compare_with_record
+from autotune.gate.hardware import memory_setting
+from autotune.gate.measure import Measured, compare_measured, measure, not_measurable
+from autotune.gate.memory import MemoryJudgement, MemorySetting, judge_memory
+from autotune.gate.reading import planned_launch, read_config, read_subject
+from autotune.gate.record import Record, read_record
+from autotune.gate.request import GateRequest
+from autotune.gate.result import AskedDeepSpeed, GateResult
+from autotune.gate.rules import require_rules
+from autotune.lint.check import lint, verdict_of
+from autotune.lint.finding import Finding, Severity, Verdict
+from autotune.lint.subject import Subject
+
+_ORDER = {severity: place for place, severity in enumerate(Severity)}
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+"""Not tab and line break."""
+_NOT_READ = "the config cannot be read"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Judged:
+    """What has come together so far."""
+
+    findings: list[Finding] = field(default_factory=list)
+    memory: MemoryJudgement = field(default_factory=lambda: MemoryJudgement(reason=_NOT_READ))
+    measured: Measured | None = None
+    deepspeed: AskedDeepSpeed = field(
+        default_factory=lambda: AskedDeepSpeed(
+            version=table_version().table, how=table_version().description
+        )
+    )
+
+    @property
+    def refused(self) -> bool:
+        """Whether an error was found."""
+        return verdict_of(self.findings) is Verdict.ERROR
+
+
+def gate(request: GateRequest, *, text: bytes | None = None) -> GateResult:
+    """Judge a ds_config.
+
+    Args:
+        request: what is asked.
+        text: the config; None reads what the request names.
+
+    Raises:
+        AutotuneError: the request is wrong, or a file beside the config; what is wrong with the
+            config is a finding.
+    """
+    require_rules(request.ignore, option="--ignore")
+    entries = read_accepted(request.accepted) if request.accepted else ()
+    require_rules((entry.rule for entry in entries), option=f"--accepted {request.accepted}:")
+    record = read_record(request.baseline) if request.baseline else None
+    launch = planned_launch(request)
+    setting = memory_setting(request, launch)
+    text = read_config(request.ds_config) if text is None else text
+    document = read_subject(text, request.ds_config, launch=launch)
+    judged = _Judged(findings=list(document.findings))
+    if document.subject is not None:
+        _judge(judged, document.subject, request, setting=setting, record=record)
+    found = (_readable(document.in_file_words(finding)) for finding in judged.findings)
+    kept = [finding for finding in found if finding.rule not in request.ignore]
+    counting, accepted = split_accepted(kept, entries, note_unused=request.note_unused)
+    return GateResult(
+        ds_config=request.ds_config,
+        file=_file_of(document.name, request.ds_config),
+        findings=_worst_first(counting),
+        accepted=_worst_first(accepted),
+        memory=judged.memory.memory,
+        memory_reason=judged.memory.reason,
+        deepspeed=judged.deepspeed,
+        measured=None if judged.measured is None else judged.measured.to_json(),
+    )
+
+
+def _judge(
+    judged: _Judged,
+    subject: Subject,
+    request: GateRequest,
+    *,
+    setting: MemorySetting,
+    record: Record | None,
+) -> None:
+    """Add what the steps find in a config that could be read."""
+    judged.findings += lint(subject, ignore=request.ignore)
+    judged.memory = judge_memory(subject, setting=setting)
+    judged.findings += judged.memory.findings
+    if request.ask_deepspeed:
+        config, world_size = as_deepspeed_sees_it(subject)
+        answer = ask_deepspeed(config, world_size=world_size)
+        judged.deepspeed = AskedDeepSpeed(version=answer.version, how="DeepSpeedConfig")
+        judged.findings += deepspeed_refuses(subject, answer)
+    if record is not None:
+        judged.findings += compare_with_record(subject, record, request)
+    if record is not None and request.measure:
+        _measure(judged, subject, request, record=record)
+
+
+def _measure(judged: _Judged, subject: Subject, request: GateRequest, *, record: Record) -> None:
+    """Run the config, unless what was found says that it cannot run or fit."""
+    if verdict_of(lint(subject) + judged.memory.findings) is Verdict.ERROR:
+        judged.findings += not_measurable("errors were found that must be mended first")
+        return
+    try:
+        judged.measured = measure(subject, record, ray_address=request.ray_address)
+    except ConfigError as error:
+        judged.findings += not_measurable(str(error))
+        return
+    judged.findings += compare_measured(
+        judged.measured, record, max_regression=request.max_regression
+    )
+
+
+def _readable(finding: Finding) -> Finding:
+    """Return a finding without what a config may hold and no output can: it quotes the config."""
+    return replace(
+        finding,
+        field=_printable(finding.field),
+        message=_printable(finding.message),
+        suggestion=finding.suggestion and _printable(finding.suggestion),
+    )
+
+
+def _printable(text: str) -> str:
+    r"""Return a text with control characters and lone surrogates escaped.
+
+    Example:
+        >>> _printable("a\x1b[31m\nb")
+        'a\\x1b[31m\nb'
+    """
+    return _UNPRINTABLE.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def _file_of(name: str, ds_config: str) -> str:
+    """Return the file that lines belong to: an Accelerate YAML may name another one beside it."""
+    return name if name == ds_config else str(Path(ds_config).parent / name)
+
+
+def _worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(findings, key=lambda finding: _ORDER[finding.severity]))

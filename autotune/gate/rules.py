@@ -1,0 +1,57 @@
+"""Every rule of the gate, whatever it reads: for `--explain`, `--list-rules` and `--ignore`."""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from functools import cache
+
+from autotune.errors import GateError
+from autotune.gate import accepted, ask, baseline, measure, memory
+from autotune.gate.page import Page
+from autotune.lint.document.page import READING_RULES
+from autotune.lint.rules import RULES
+
+_NEAREST = 3
+
+
+@cache
+def pages() -> Mapping[str, Page]:
+    """Return the page of every rule, by id: in the order in which they are applied."""
+    reading = [Page(id=r.id, severity=r.severity, text=r.page) for r in READING_RULES]
+    linting = [Page(id=r.id, severity=r.severity, text=r.page) for r in RULES]
+    others = (memory.PAGES, ask.PAGES, baseline.PAGES, measure.PAGES, accepted.PAGES)
+    found = [*reading, *linting, *(page for group in others for page in group)]
+    by_id = {page.id: page for page in found}
+    assert len(by_id) == len(found), "two rules have one id"
+    return by_id
+
+
+def page_or_raise(identifier: str, *, option: str) -> Page:
+    """Return the page of a rule.
+
+    Raises:
+        GateError: there is no such rule; the nearest are named.
+    """
+    require_rules([identifier], option=option)
+    return pages()[identifier]
+
+
+def require_rules(identifiers: Iterable[str], *, option: str) -> None:
+    """Make sure that rules exist.
+
+    Raises:
+        GateError: one does not; the nearest are named.
+    """
+    faults = [
+        f"{option} {identifier}: no such rule; {_nearest(identifier)}"
+        for identifier in sorted(identifiers)
+        if identifier not in pages()
+    ]
+    if faults:
+        raise GateError(*faults)
+
+
+def _nearest(identifier: str) -> str:
+    near = difflib.get_close_matches(identifier, pages(), n=_NEAREST, cutoff=0.5)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    return "autotune gate --list-rules lists them"

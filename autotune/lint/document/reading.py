@@ -1,0 +1,41 @@
+"""What a text holds, before it is known which kind of config it is."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from autotune.lint.document.page import ReadingRule
+from autotune.lint.finding import Finding, Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A text, read."""
+
+    value: Any = None
+    """None where it could not be read; then a finding says why."""
+    positions: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Line and column, from 1, of every dotted key."""
+    findings: tuple[Finding, ...] = ()
+
+
+def finding(
+    rule: ReadingRule,
+    message: str,
+    *,
+    field: str = "",
+    at: tuple[int, int] | None = None,
+    suggestion: str | None = None,
+    severity: Severity | None = None,
+) -> Finding:
+    """Make a finding of a reading rule; with a place, the message begins with it."""
+    line, column = at if at is not None else (None, None)
+    return Finding(
+        rule=rule.id,
+        severity=severity or rule.severity,
+        field=field,
+        message=f"line {line}, column {column}: {message}" if at is not None else message,
+        suggestion=suggestion,
+        line=line,
+        column=column,
+    )

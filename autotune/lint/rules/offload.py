@@ -1,0 +1,228 @@
+"""What is moved to the host, against the stage and against the optimizer."""
+
+from collections.abc import Iterator
+
+from autotune.lint.finding import Fix, RefusedBy, Severity
+from autotune.lint.optimizers import configured_optimizer, is_deepspeed_cpu, is_from_torch
+from autotune.lint.rule import Fault, rule
+from autotune.lint.settings import (
+    ZERO,
+    fault,
+    flag,
+    is_set,
+    number,
+    offload_device,
+    place,
+    value_of,
+)
+from autotune.lint.subject import Launcher, Subject
+
+_OPTIMIZER = f"{ZERO}.offload_optimizer"
+_PARAM = f"{ZERO}.offload_param"
+_RATIO = f"{_OPTIMIZER}.ratio"
+_FORCE = "zero_force_ds_cpu_optimizer"
+_MAPPED_BY_ACCELERATE = ("adam", "adamw", "adagrad", "lion")
+"""accelerate/utils/deepspeed.py: map_pytorch_optim_to_deepspeed."""
+
+
+@rule("offload-param-stage", Severity.WARNING)
+def offload_param_stage(subject: Subject) -> Iterator[Fault]:
+    """Parameters are to be offloaded below stage 3.
+
+    Only stage 3 divides parameters among the ranks, and only it moves them to the host or to NVMe
+    (`runtime/engine.py: _configure_zero_optimizer` hands `offload_param` to no other stage). Below
+    it the section is accepted, ignored, and every rank holds all parameters.
+    """
+    stage, device = subject.zero_stage, offload_device(subject, "param")
+    if stage is None or stage == 3 or device in (None, "none"):
+        return
+    where = place(subject, _PARAM)
+    yield fault(
+        subject,
+        _PARAM,
+        f"acts at ZeRO stage 3 only, and the stage is {stage}",
+        suggestion=f"remove it, or set {ZERO}.stage to 3 to offload parameters",
+        fix=Fix(drop=frozenset({where})),
+    )
+
+
+@rule("offload-optimizer-stage", Severity.ERROR, refused_by=RefusedBy.INIT)
+def offload_optimizer_stage(subject: Subject) -> Iterator[Fault]:
+    """The optimizer is to be offloaded without ZeRO.
+
+    `runtime/engine.py: zero_use_cpu_optimizer` asks for the device alone, whatever the stage: with
+    stage 0 DeepSpeedCPUAdam is built for parameters that stay on the GPU, and its first step
+    asserts that they are on the CPU (`ops/adam/cpu_adam.py: step`). With an optimizer that runs
+    anywhere (`torch_adam`, SGD) the section does nothing.
+    """
+    device = offload_device(subject, "optimizer")
+    if subject.zero_stage != 0 or device in (None, "none"):
+        return
+    name = configured_optimizer(subject)
+    elsewhere = bool(value_of(subject, "optimizer.params.torch_adam")) or is_from_torch(name)
+    severity = Severity.WARNING if elsewhere else None
+    text = (
+        "without ZeRO nothing is offloaded"
+        if elsewhere
+        else "without ZeRO the parameters stay on the GPU, where the CPU optimizer cannot step"
+    )
+    # The stage may not be written at all; then there is one place to name.
+    for key in (_OPTIMIZER, *([f"{ZERO}.stage"] if is_set(subject, f"{ZERO}.stage") else [])):
+        said = text if key == _OPTIMIZER else f"{_OPTIMIZER} needs ZeRO stage 1, 2 or 3"
+        yield fault(
+            subject,
+            key,
+            said,
+            suggestion=f"set {ZERO}.stage to 1, 2 or 3, or remove {_OPTIMIZER}",
+            severity=severity,
+        )
+
+
+@rule("nvme-stage", Severity.WARNING)
+def nvme_stage(subject: Subject) -> Iterator[Fault]:
+    """The optimizer is to be offloaded to NVMe below stage 3.
+
+    Stages 1 and 2 only ask whether the device is "none" (`runtime/zero/stage_1_and_2.py:
+    __init__`): the optimizer state then fills the host's memory, and NVMe is never touched.
+    """
+    if subject.zero_stage in (1, 2) and offload_device(subject, "optimizer") == "nvme":
+        yield fault(
+            subject,
+            f"{_OPTIMIZER}.device",
+            f"ZeRO stage {subject.zero_stage} takes nvme for cpu: the state stays in host memory",
+            suggestion=f'set {ZERO}.stage to 3 for NVMe, or the device to "cpu"',
+        )
+
+
+@rule("partial-offload-stage", Severity.ERROR, refused_by=RefusedBy.PARSE)
+def partial_offload_stage(subject: Subject) -> Iterator[Fault]:
+    """A part of the optimizer is to be offloaded below stage 3.
+
+    `runtime/zero/config.py: offload_ratio_check` asserts stage 3 where
+    `offload_optimizer.ratio` is below 1, whatever the device.
+    """
+    ratio, stage = number(subject, _RATIO), subject.zero_stage
+    if stage is not None and stage < 3 and ratio is not None and 0 <= ratio < 1:
+        yield fault(
+            subject,
+            _RATIO,
+            f"a ratio below 1 needs ZeRO stage 3, and the stage is {stage}",
+            suggestion=f"remove it (all of the state is offloaded), or set {ZERO}.stage to 3",
+        )
+
+
+@rule("partial-offload-optimizer", Severity.ERROR, refused_by=RefusedBy.INIT)
+def partial_offload_optimizer(subject: Subject) -> Iterator[Fault]:
+    """A part of the optimizer is to be offloaded with another optimizer than DeepSpeed's CPU Adam.
+
+    `runtime/zero/stage3.py: __init__` asserts DeepSpeedCPUAdam where `offload_optimizer.ratio` is
+    not 1: the part that stays on the GPU is stepped by a copy of its settings.
+    """
+    ratio = number(subject, _RATIO)
+    if subject.zero_stage != 3 or ratio is None or not 0 <= ratio < 1:
+        return
+    if offload_device(subject, "optimizer") in (None, "none"):
+        return
+    name = configured_optimizer(subject)
+    if name is None:
+        return
+    torch_adam = bool(value_of(subject, "optimizer.params.torch_adam"))
+    if name not in ("adam", "adamw") or torch_adam:
+        yield fault(
+            subject,
+            _RATIO,
+            "a ratio below 1 needs DeepSpeed's Adam on the CPU",
+            suggestion='set optimizer.type to "AdamW" without torch_adam, or remove the ratio',
+        )
+
+
+@rule("offload-client-optimizer", Severity.ERROR, refused_by=RefusedBy.INIT)
+def offload_client_optimizer(subject: Subject) -> Iterator[Fault]:
+    """The program's own optimizer is to be offloaded.
+
+    With offload `runtime/engine.py: _configure_optimizer` takes only DeepSpeedCPUAdam and
+    DeepSpeedCPULion from the program, unless `zero_force_ds_cpu_optimizer` is false.
+    Accelerate builds DeepSpeed's optimizer in its place (`accelerate/utils/deepspeed.py:
+    map_pytorch_optim_to_deepspeed`), and takes DeepSpeedCPUAdam for whatever it does not know.
+    """
+    client = subject.launch.client_optimizer
+    if client is None or offload_device(subject, "optimizer") in (None, "none"):
+        return
+    if value_of(subject, _FORCE) is not True or is_deepspeed_cpu(client):
+        return
+    if subject.launch.launcher == Launcher.HF:
+        if client.rsplit(".", 1)[-1].lower() not in _MAPPED_BY_ACCELERATE:
+            yield fault(
+                subject,
+                _OPTIMIZER,
+                f"Accelerate trains with DeepSpeedCPUAdam in place of {client}",
+                suggestion=f"remove it, or set {_FORCE} to false to keep your optimizer (slow)",
+                severity=Severity.WARNING,
+            )
+        return
+    for key in (_OPTIMIZER, _FORCE):
+        yield fault(
+            subject,
+            key,
+            f"{client} of the program is not DeepSpeedCPUAdam, which offload insists on",
+            suggestion="build deepspeed.ops.adam.DeepSpeedCPUAdam, or write an optimizer section, "
+            f"or set {_FORCE} to false (slow)",
+        )
+
+
+@rule("offload-lamb", Severity.ERROR, refused_by=RefusedBy.INIT)
+def offload_lamb(subject: Subject) -> Iterator[Fault]:
+    """Lamb is to be offloaded.
+
+    DeepSpeed's Lamb is a CUDA kernel that refuses tensors on the CPU
+    (`csrc/lamb/fused_lamb_cuda.cpp: lamb`), and there is none for the CPU.
+    """
+    offloaded = offload_device(subject, "optimizer") in ("cpu", "nvme")
+    if offloaded and configured_optimizer(subject) == "lamb":
+        yield fault(
+            subject,
+            _OPTIMIZER,
+            "Lamb runs on the GPU only",
+            suggestion='remove it, or set optimizer.type to "AdamW"',
+        )
+
+
+@rule("super-offload", Severity.ERROR, refused_by=RefusedBy.INIT)
+def super_offload(subject: Subject) -> Iterator[Fault]:
+    """SuperOffload without what it needs.
+
+    `runtime/superoffload/superoffload_stage3.py: __init__` steps with its own CPU Adam in a
+    process of its own and reads betas, eps and amsgrad of the optimizer; below stage 3
+    `super_offload` is ignored.
+    """
+    key = f"{_OPTIMIZER}.super_offload"
+    if not flag(subject, key):
+        return
+    name = configured_optimizer(subject)
+    if subject.zero_stage in (0, 1, 2):
+        yield fault(
+            subject,
+            key,
+            f"acts at ZeRO stage 3 only, and the stage is {subject.zero_stage}",
+            suggestion=f"remove it, or set {ZERO}.stage to 3",
+            severity=Severity.WARNING,
+        )
+    elif subject.zero_stage == 3 and name not in (None, "adam", "adamw"):
+        yield fault(
+            subject,
+            key,
+            "steps with Adam only",
+            suggestion='set optimizer.type to "AdamW", or remove it',
+        )
+
+
+RULES = (
+    offload_param_stage,
+    offload_optimizer_stage,
+    nvme_stage,
+    partial_offload_stage,
+    partial_offload_optimizer,
+    offload_client_optimizer,
+    offload_lamb,
+    super_offload,
+)

@@ -1,0 +1,237 @@
+"""Keys that DeepSpeed does not know, at every level."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from autotune.ds_config.inert import inert_keys
+from autotune.fields.meant import homes, misspelt, section_like
+from autotune.fields.table import documented_key, field_of, known_fields
+from autotune.lint.document.comment import is_comment
+from autotune.lint.finding import Fix, RefusedBy, Severity
+from autotune.lint.rule import Fault, rule
+from autotune.lint.shown import shown
+from autotune.lint.subject import Subject
+from autotune.lint.walk import Entry
+
+_REMARKS = frozenset(
+    ("comment", "comments", "description", "doc", "help", "note", "notes", "readme", "remarks")
+)
+_OWN_WORDS = frozenset(
+    (
+        "activation",
+        "allgather",
+        "bf16",
+        "bucket",
+        "checkpointing",
+        "comm",
+        "communication",
+        "deepspeed",
+        "fp16",
+        "gradient",
+        "gradients",
+        "memory",
+        "offload",
+        "offloading",
+        "optimizer",
+        "parallel",
+        "parallelism",
+        "partition",
+        "partitioning",
+        "pipeline",
+        "precision",
+        "quantization",
+        "quantized",
+        "reduce",
+        "scheduler",
+        "sharding",
+        "zero",
+        "zero3",
+        "zeropp",
+    )
+)
+"""What DeepSpeed is about: a block with such a name is not the program's own."""
+_OLD_NAMES = {
+    "max_grad_norm": "gradient_clipping",
+    "fp32_allreduce": 'communication_data_type: "fp32"',
+    "aio.thread_count": "intra_op_parallelism",
+}
+"""Keys that DeepSpeed read once and passes over today."""
+_DISTINCT = ("zero_optimization.", "fp16.", "bf16.", "activation_checkpointing.")
+"""A top-level key that belongs here is DeepSpeed's; `num_epochs` may be the program's own."""
+_ARGUMENTS = frozenset(("optimizer", "scheduler"))
+"""Plain sections in which a stray key is an argument in the wrong place."""
+_TRAINING = ("aio", "data_types", "expert_parallel", "torch_autocast", "data_efficiency")
+"""Plain sections that change what is computed, not what is logged."""
+
+
+@rule("unknown-key", Severity.ERROR)
+def unknown_key(subject: Subject) -> Iterator[Fault]:
+    """DeepSpeed has no such key.
+
+    In a section that is a pydantic model (`zero_optimization` and what is in it, `fp16`, `bf16`,
+    `tensorboard`, `compile` and the like) DeepSpeed refuses it
+    (`runtime/config_utils.py: DeepSpeedConfigModel`, `extra="forbid"`). At the top level, and in
+    the sections that plain functions read (`optimizer`, `aio`, `activation_checkpointing`, ...),
+    it passes over the key without a word: with `zero_optimisation` the run trains without ZeRO.
+
+    So a key is an error where DeepSpeed refuses it, where it is a misspelling of a key that exists,
+    where it is a key that exists and stands in the wrong place, and where it is a whole block about
+    what DeepSpeed does. Other keys at the top level may be the program's own: a warning. Old keys
+    in plain sections, such as `aio.thread_count`, are notes.
+    The value "auto" is dropped everywhere before anybody looks at its key.
+    `_comment`, `//` and the like are remarks, and harmless where DeepSpeed passes over them.
+    """
+    for entry in subject.entries:
+        if entry.field is not None or (subject.form == "neox" and not entry.section):
+            continue
+        above = field_of(entry.section) if entry.section else None
+        if above is not None and above.validated and entry.value != "auto":
+            yield _refused(subject, entry)
+        elif not is_comment(entry.key) and entry.key.lower() not in _REMARKS:
+            yield _passed_over(subject, entry)
+        else:
+            yield Fault(
+                field=entry.path,
+                message=f"{entry.path}: a remark; DeepSpeed passes over it",
+                severity=Severity.NOTE,
+            )
+
+
+@rule("key-given-twice", Severity.ERROR, refused_by=RefusedBy.PARSE)
+def key_given_twice(subject: Subject) -> Iterator[Fault]:
+    """A field is given by both of its names.
+
+    Several fields of ZeRO 3 go by two names, `stage3_max_live_parameters` and
+    `max_live_parameters`. DeepSpeed takes either, and refuses the shorter one beside the longer one
+    as an unknown key (pydantic's `populate_by_name`).
+
+    Keep one of them.
+    """
+    seen: dict[str, Entry] = {}
+    for entry in subject.entries:
+        if entry.field is None or not entry.field.validated or entry.value == "auto":
+            continue
+        name = documented_key(entry.path)
+        first = seen.setdefault(name, entry)
+        if first is entry or first.section != entry.section:
+            continue
+        short, long = sorted((first, entry), key=lambda e: e.path == name)
+        yield Fault(
+            field=short.path,
+            message=f"{short.path}={shown(short.value)}: given again as {long.key}",
+            suggestion=f"keep {long.key}={shown(long.value)}",
+            fix=Fix(drop=frozenset({short.path})) if short.value == long.value else None,
+        )
+
+
+RULES = (unknown_key, key_given_twice)
+
+
+def _refused(subject: Subject, entry: Entry) -> Fault:
+    """Return the fault of a key in a section that takes no other keys than its own."""
+    right = misspelt(entry.section, entry.key)
+    suggestion, fix = _way_out(subject, entry, right)
+    if right is None and documented_key(entry.section) == "bf16" and field_of(f"fp16.{entry.key}"):
+        suggestion = "remove it: bf16 needs no loss scaling"
+        fix = Fix(drop=frozenset({entry.path}))
+    elif is_comment(entry.key):
+        suggestion, fix = "move the remark to the top level", Fix(drop=frozenset({entry.path}))
+    return Fault(
+        field=entry.path,
+        message=f"{entry.path}: no such key; DeepSpeed refuses unknown keys in {entry.section}",
+        suggestion=suggestion,
+        fix=fix if "." not in entry.key else None,
+        refused_by=RefusedBy.PARSE,
+    )
+
+
+def _passed_over(subject: Subject, entry: Entry) -> Fault:
+    """Return the fault of a key that DeepSpeed does not look at."""
+    right = misspelt(entry.section, entry.key)
+    suggestion, fix = _way_out(subject, entry, right)
+    return Fault(
+        field=entry.path,
+        message=f"{entry.path}: no such key; DeepSpeed passes over it without a word",
+        suggestion=suggestion,
+        fix=fix if "." not in entry.key else None,
+        severity=_severity(subject, entry, right),
+        refused_by=RefusedBy.NOBODY,
+    )
+
+
+def _way_out(subject: Subject, entry: Entry, right: str | None) -> tuple[str, Fix | None]:
+    if _is_dotted(entry):
+        return f"dots do not name sections: nest {entry.key.replace('.', ' > ')}", None
+    if right is not None:
+        path = f"{entry.section}.{right}" if entry.section else right
+        suggestion = f"write {right}"
+        is_free = path not in subject.flat and subject.section(path) is None
+        fix = Fix(put={path: entry.value}, drop=frozenset({entry.path})) if is_free else None
+        return suggestion, fix
+    if entry.path in _OLD_NAMES:
+        return f"write {_OLD_NAMES[entry.path]}", None
+    if entry.section in _ARGUMENTS:
+        return f"move it into {entry.section}.params", None
+    if places := _homes(entry):
+        return f"it belongs at {' or '.join(places[:2])}", None
+    if like := _like(entry.value):
+        return f"it looks like {like}", None
+    return "remove it", None
+
+
+def _severity(subject: Subject, entry: Entry, right: str | None) -> Severity:
+    if entry.section in _ARGUMENTS:
+        return _argument_severity(subject, entry, right)
+    if entry.section:
+        return _plain_section_severity(entry, right)
+    if right is not None or _is_dotted(entry):
+        return Severity.ERROR
+    if places := [place for place in _homes(entry) if place.startswith(_DISTINCT)]:
+        acts = any(_would_act(subject, entry, place) for place in places)
+        return Severity.ERROR if acts else Severity.WARNING
+    is_own = not _OWN_WORDS.isdisjoint(entry.key.lower().split("_"))
+    if isinstance(entry.value, Mapping) and (is_own or _like(entry.value)):
+        return Severity.ERROR
+    return Severity.WARNING
+
+
+def _plain_section_severity(entry: Entry, right: str | None) -> Severity:
+    """Return how bad a key is in a section such as `aio`, where templates carry old keys."""
+    if right is None:
+        return Severity.NOTE
+    return Severity.ERROR if entry.section.split(".")[0] in _TRAINING else Severity.WARNING
+
+
+def _would_act(subject: Subject, entry: Entry, place: str) -> bool:
+    """Whether a key would change the run, stood it where it belongs."""
+    if known_fields()[place].default == entry.value:
+        return False
+    return place not in inert_keys({**subject.flat, place: entry.value})
+
+
+def _argument_severity(subject: Subject, entry: Entry, right: str | None) -> Severity:
+    """Return how bad it is that an optimizer or a scheduler does not get an argument.
+
+    Who gives `params` as well has most of what was meant; of a lost learning rate nothing is left.
+    """
+    params = subject.section(f"{entry.section}.params")
+    is_lost = params is None or (entry.key == "lr" and "lr" not in params)
+    return Severity.ERROR if is_lost or right is not None else Severity.NOTE
+
+
+def _homes(entry: Entry) -> tuple[str, ...]:
+    """Return where a key, or the key it is a misspelling of, belongs."""
+    return tuple(
+        place
+        for place in homes(entry.key)
+        if place != entry.section
+        and ("_" in entry.key or "." not in place or place.startswith(_DISTINCT))
+    )
+
+
+def _is_dotted(entry: Entry) -> bool:
+    return "." in entry.key and field_of(entry.path) is not None
+
+
+def _like(value: Any) -> str | None:
+    return section_like([str(key) for key in value]) if isinstance(value, Mapping) else None

@@ -1,0 +1,17 @@
+"""Values as they stand in messages."""
+
+import json
+from typing import Any
+
+_LONGEST = 40
+
+
+def shown(value: Any) -> str:
+    """Return a value as JSON, cut where it is long.
+
+    Example:
+        >>> shown({"device": None}), shown("x" * 99)
+        ('{"device": null}', '"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...')
+    """
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -1,0 +1,37 @@
+"""`--format github`: workflow commands, which GitHub shows beside the lines of a pull request.
+
+https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
+"""
+
+from collections.abc import Sequence
+
+from autotune.gate.result import GateResult
+from autotune.lint.finding import Finding, Severity
+from autotune.report.gate.places import shown_path, whole_message
+
+_COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
+_IN_MESSAGE = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+_IN_PROPERTY = _IN_MESSAGE | str.maketrans({":": "%3A", ",": "%2C"})
+"""As GitHub's own toolkit escapes them (`packages/core/src/command.ts`)."""
+
+
+def github_annotations(results: Sequence[GateResult]) -> str:
+    """Return a workflow command per finding; nothing where nothing was found."""
+    lines = [_command(result, finding) for result in results for finding in result.findings]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _command(result: GateResult, finding: Finding) -> str:
+    properties = {
+        "file": shown_path(result.file),
+        "line": finding.line,
+        "col": finding.column,
+        "title": f"{finding.rule}: {finding.field}" if finding.field else finding.rule,
+    }
+    listed = ",".join(
+        f"{name}={str(value).translate(_IN_PROPERTY)}"
+        for name, value in properties.items()
+        if value is not None
+    )
+    message = whole_message(finding).translate(_IN_MESSAGE)
+    return f"::{_COMMANDS[finding.severity]} {listed}::{message}"

@@ -1,0 +1,26 @@
+"""Where a finding points, in the words of CI systems."""
+
+from autotune.gate.request import STDIN
+from autotune.lint.finding import Finding
+
+_STDIN_NAME = "stdin"
+
+
+def shown_path(ds_config: str) -> str:
+    """Return the path of a config as a URI's path; standard input has a name of its own.
+
+    Example:
+        >>> shown_path("./configs/ds.json"), shown_path("-")
+        ('configs/ds.json', 'stdin')
+    """
+    if ds_config == STDIN:
+        return _STDIN_NAME
+    # A name that is no UTF-8 reaches Python as lone surrogates.
+    return ds_config.removeprefix("./").encode("utf-8", "replace").decode("utf-8")
+
+
+def whole_message(finding: Finding) -> str:
+    """Return message and way out in one text."""
+    if finding.suggestion is None:
+        return finding.message
+    return f"{finding.message}. Way out: {finding.suggestion}"

@@ -1,0 +1,101 @@
+"""`--format text`: what the gate says, for a reader."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from autotune.ceiling import format_gib
+from autotune.gate.page import Page
+from autotune.gate.result import GateResult
+from autotune.lint.finding import Finding, Severity, Verdict
+from autotune.report.gate.places import shown_path
+
+_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
+_VERDICT_STYLES = {
+    Verdict.OK: "bold green",
+    Verdict.WARNING: "bold yellow",
+    Verdict.ERROR: "bold red",
+}
+_PLURALS = {Severity.ERROR: "errors", Severity.WARNING: "warnings", Severity.NOTE: "notes"}
+
+
+def print_result(result: GateResult) -> None:
+    """Print findings by severity, then one line with verdict, memory and who was asked."""
+    console = Console(highlight=False, soft_wrap=True)
+    name = shown_path(result.ds_config)
+    for severity in Severity:
+        group = [finding for finding in result.findings if finding.severity is severity]
+        if group:
+            console.print(Text(_heading(severity, len(group)), style=_STYLES[severity]))
+            for finding in group:
+                _print_finding(console, finding, shown_path(result.file))
+    line = Text.assemble(f"{name}: ", (result.verdict.value, _VERDICT_STYLES[result.verdict]))
+    line.append(f" ({'; '.join(_circumstances(result))})", style="dim")
+    console.print(line)
+
+
+def print_page(page: Page) -> None:
+    """Print the page of a rule."""
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(Text(f"{page.id} ({page.severity})", style="bold"))
+    console.print(page.text, markup=False)
+
+
+def print_rules(pages: Sequence[Page]) -> None:
+    """Print every rule, a line each: id, severity, what it finds."""
+    console = Console(highlight=False, soft_wrap=True)
+    width = max(len(page.id) for page in pages)
+    for page in pages:
+        style = _STYLES[page.severity]
+        severity = (f"{page.severity:<7}", style)
+        console.print(Text.assemble(f"{page.id:<{width}}  ", severity, f"  {page.summary}"))
+
+
+def _heading(severity: Severity, count: int) -> str:
+    return f"1 {severity}" if count == 1 else f"{count} {_PLURALS[severity]}"
+
+
+def _print_finding(console: Console, finding: Finding, name: str) -> None:
+    place, message = "", finding.message
+    if finding.line is not None:
+        place = f"{name}:{finding.line}:{finding.column or 1}: "
+        message = message.removeprefix(f"line {finding.line}, column {finding.column}: ")
+    console.print(Text.assemble("  ", (place, "dim"), message, (f"  [{finding.rule}]", "dim")))
+    if finding.severity is Severity.NOTE:
+        return  # harmless: what it is suffices
+    fixable = " (--fix does it)" if finding.fix is not None else ""
+    # Several lines are several ways out.
+    for way_out in (finding.suggestion or "").splitlines():
+        console.print(Text.assemble(("    -> ", "dim"), way_out, (fixable, "dim")))
+
+
+def _circumstances(result: GateResult) -> list[str]:
+    asked = result.deepspeed
+    words = [f"DeepSpeed {asked.version or 'unknown'}, {asked.how}"]
+    if result.memory is not None:
+        words.append(_memory(result.memory))
+    elif result.memory_reason is not None:
+        reason = result.memory_reason.removeprefix("memory is not judged: ")
+        words.append(f"memory not judged: {reason}")
+    if result.measured is not None and result.measured["tokens_per_s"] is not None:
+        measured = result.measured
+        words.append(
+            f"{measured['evaluator']} {measured['tokens_per_s']:,.0f} tokens/s, peak "
+            f"{format_gib(measured['peak_bytes'])}"
+        )
+    if result.accepted:
+        words.append(f"{len(result.accepted)} accepted")
+    return words
+
+
+def _memory(memory: Mapping[str, Any]) -> str:
+    device = memory["device"]
+    words = f"predicted {format_gib(device['needed_bytes'])}"
+    if device.get("ceiling_bytes"):
+        words += f" of {format_gib(device['ceiling_bytes'])}"
+    host = memory["host"]
+    if host.get("ceiling_bytes"):
+        words += f", host {format_gib(host['total_bytes'])} of {format_gib(host['ceiling_bytes'])}"
+    return words

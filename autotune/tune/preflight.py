@@ -1,0 +1,128 @@
+"""What can be refused before anything is started."""
+
+import difflib
+import importlib.util
+import socket
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from autotune.ceiling import parse_bytes, parse_ceiling
+from autotune.ds_config.auto import resolve_auto
+from autotune.ds_config.build import BATCH_KEYS, build_ds_config
+from autotune.errors import ConfigError, HardwareError, WorkloadError
+from autotune.evaluate.choose import AUTO
+from autotune.evaluate.kinds import EMULATED
+from autotune.gate.ask import ask_deepspeed
+from autotune.lint.finding import Finding, Severity
+from autotune.model_shape import ModelShape
+from autotune.pool import machine
+from autotune.search.progress import Progress
+from autotune.search.refusal import lint_for
+from autotune.tune.request import TuneRequest
+from autotune.workload import Workload
+
+_CONNECT_S = 5.0
+
+
+def device_kind_of(request: TuneRequest) -> str:
+    """Return cuda or cpu: never the CPU unless that was asked for."""
+    if request.device not in ("auto", "cuda", "cpu"):
+        raise HardwareError(f"--device {request.device}: must be auto, cuda or cpu")
+    return "cpu" if request.device == "cpu" else "cuda"
+
+
+def early_ceiling_bytes(request: TuneRequest, device_kind: str) -> int:
+    """Return the ceiling before Ray is started; 0 where only the pool's devices tell.
+
+    Raises:
+        HardwareError: it is wrong, as far as this machine can tell.
+    """
+    device_bytes = 0
+    num_cpus = machine.num_cpus()
+    group_size = 1 if request.evaluator == EMULATED else request.gpus
+    # With more ranks than CPUs the pool says what is there, as with auto the study itself.
+    here = device_kind == "cpu" and request.ray_address is None and group_size <= num_cpus
+    if here and not (request.evaluator == AUTO and request.resume):
+        num_slots = num_cpus // group_size * group_size
+        device_bytes = machine.host_memory_bytes() // num_slots
+    if device_bytes:
+        return parse_ceiling(request.memory_ceiling, device_bytes=device_bytes)
+    if request.memory_ceiling.strip().endswith("%"):
+        if float(request.memory_ceiling.strip().rstrip("% ") or 0) > 100:
+            raise HardwareError(
+                f"--memory-ceiling {request.memory_ceiling}: is above the whole device; use 100% "
+                "or less"
+            )
+        parse_ceiling(request.memory_ceiling, device_bytes=2**40)
+        return 0
+    return parse_bytes(request.memory_ceiling, where="--memory-ceiling")
+
+
+def require_listener(address: str) -> None:
+    """Make sure that something answers at HOST:PORT: Ray itself would try for minutes.
+
+    Raises:
+        HardwareError: nothing does.
+    """
+    host, _, port = address.rpartition(":")
+    if "/" in address or not host or not port.isdigit():
+        return  # `auto`, `ray://...`: Ray answers at once
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        raise HardwareError(
+            f"--ray-address {address}: nothing answers there ({error}); start a cluster with "
+            "`ray start --head`, or leave the option out to use this machine"
+        ) from error
+
+
+def require_modelling_code(shape: ModelShape) -> None:
+    """Make sure that transformers can build the model, without the seconds of an import.
+
+    Raises:
+        WorkloadError: it does not know the architecture.
+    """
+    found = importlib.util.find_spec("transformers")
+    assert found is not None
+    assert found.origin is not None
+    models = Path(found.origin).parent / "models"
+    kind = shape.model_type
+    if not (models / kind / f"modeling_{kind}.py").is_file():
+        known = [path.parent.name for path in models.glob("*/modeling_*.py")]
+        near = difflib.get_close_matches(kind, known, n=3)
+        raise WorkloadError(
+            f"--model {shape.name}: model_type {kind!r}: transformers {version('transformers')} "
+            f"has no such model" + (f"; did you mean {' or '.join(near)}?" if near else "")
+        )
+
+
+def check_base(
+    request: TuneRequest, base: Mapping[str, Any], workload: Workload, progress: Progress
+) -> None:
+    """Have the rules, and then the real DeepSpeed, judge the base config.
+
+    Raises:
+        ConfigError: it is refused; every error is named. Warnings are told.
+    """
+    # As the user gave it, not as we would run it: that would mend some faults.
+    asked = resolve_auto(base, workload)
+    if request.global_batch_size is not None or not BATCH_KEYS & asked.keys():
+        batch = build_ds_config(base, workload, {})
+        asked |= {key: batch[key] for key in BATCH_KEYS}
+    findings = lint_for(workload, asked)
+    errors = [f for f in findings if f.severity is Severity.ERROR]
+    if errors:
+        raise ConfigError(*(f"{request.base}: {_told(error)}" for error in errors))
+    for finding in findings:
+        if finding.severity is Severity.WARNING:
+            progress.noted(f"{request.base}: warning: {_told(finding)}")
+    answer = ask_deepspeed(asked, world_size=workload.world_size)
+    if answer.refusal is not None:
+        raise ConfigError(f"{request.base}: DeepSpeed refuses it: {answer.refusal}")
+
+
+def _told(finding: Finding) -> str:
+    way_out = "" if finding.suggestion is None else f"; {finding.suggestion}"
+    return f"{finding.message}{way_out} [{finding.rule}]"

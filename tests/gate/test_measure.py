@@ -1,0 +1,167 @@
+"""What was measured against what the record says."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.gate import GateRequest, gate
+from autotune.gate.measure import Measured, compare_measured, noise_band
+from autotune.gate.record import Record, read_record
+from autotune.lint.finding import Severity, Verdict
+from autotune.outcome import Outcome, Status
+from tests.cli.calls import ON_CPU, autotune
+from tests.gate.records import write
+from tests.search.setting import setting
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, record: dict[str, Any]) -> Record:
+    record["tokens_per_s"] = {"value": 1000.0, "low": 980.0, "high": 1020.0}
+    record["num_runs"] = 6
+    record["memory"] |= {"peak_bytes": 1000, "peak_bytes_least": 950}
+    return read_record(write(tmp_path / "record.json", record))
+
+
+def _measured(folder: Path, tokens_per_s: float, peak_bytes: int = 1000) -> Measured:
+    """Return two runs of a given speed and peak."""
+    here = setting(folder, ceiling_bytes=2**40)
+    here.search(trials=1)
+    outcome = here.evaluator._outcome(here.evaluator.requests[0])
+    as_json = outcome.to_json()
+    factor = outcome.measured.tokens_per_s.mean / tokens_per_s
+    for rank in as_json["measurement"]["ranks"]:
+        for times in ("inner_s", "boundary_s"):
+            rank[times] = [seconds * factor for seconds in rank[times]]
+        for memory in rank["memory"]:
+            memory["used_bytes"] = peak_bytes
+    changed = Outcome.from_json(as_json)
+    return Measured(evaluator="measured", outcomes=(changed, changed))
+
+
+def _rules(measured: Measured, record: Record, max_regression: float | None = None) -> list[str]:
+    return [f.rule for f in compare_measured(measured, record, max_regression=max_regression)]
+
+
+def test_the_band_of_new_runs_is_wider_than_that_of_the_mean(recorded: Record) -> None:
+    # 2 % x sqrt(1 + 6 / 2)
+    assert noise_band(recorded, num_new=2) == pytest.approx(0.04)
+    assert noise_band(recorded, num_new=10_000) == pytest.approx(0.02, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("tokens_per_s", "max_regression", "slower"),
+    [
+        (1100, None, False),
+        (970, None, False),  # below the interval of the mean, within that of two runs
+        (955, None, True),
+        (955, 0.05, False),
+        (945, 0.05, True),
+        (970, 0.0, False),  # noise is never a regression
+        (955, 0.01, True),
+    ],
+)
+def test_slower_than_the_noise_band_fails(
+    tmp_path: Path,
+    recorded: Record,
+    tokens_per_s: float,
+    max_regression: float | None,
+    slower: bool,
+) -> None:
+    measured = _measured(tmp_path / "s", tokens_per_s)
+    assert measured.tokens_per_s == pytest.approx(tokens_per_s, rel=1e-6)
+    assert _rules(measured, recorded, max_regression) == ["measured-slower"] * slower
+
+
+def test_a_record_of_one_run_needs_an_allowance(tmp_path: Path, recorded: Record) -> None:
+    one = dataclasses.replace(recorded, num_runs=1, tokens_per_s_low=None)
+    measured = _measured(tmp_path / "s", 900)
+    (finding,) = compare_measured(measured, one, max_regression=None)
+    assert finding.severity is Severity.WARNING
+    assert "--max-regression" in (finding.suggestion or "")
+    assert _rules(measured, one, 0.05) == ["measured-slower"]
+    assert _rules(measured, one, 0.2) == []
+
+
+def test_a_record_too_noisy_to_tell_anything_says_so(tmp_path: Path, recorded: Record) -> None:
+    noisy = dataclasses.replace(recorded, tokens_per_s_low=700.0)
+    (finding,) = compare_measured(_measured(tmp_path / "s", 500), noisy, max_regression=None)
+    assert finding.severity is Severity.WARNING
+    assert "noisy by 60%" in finding.message
+    assert _rules(_measured(tmp_path / "t", 500), noisy, 0.05) == []
+    (finding,) = compare_measured(_measured(tmp_path / "u", 300), noisy, max_regression=None)
+    assert finding.severity is Severity.ERROR
+
+
+@pytest.mark.parametrize(
+    ("peak_bytes", "least", "fatter"),
+    [
+        (1000, 950, False),
+        (1050, 950, False),
+        (1051, 950, True),
+        (1010, 1000, False),
+        (1011, 1000, True),
+    ],
+)
+def test_fatter_than_the_records_runs_differed_fails(
+    tmp_path: Path, recorded: Record, peak_bytes: int, least: int, fatter: bool
+) -> None:
+    measured = _measured(tmp_path / "s", 1000, peak_bytes)
+    changed = dataclasses.replace(recorded, peak_least_bytes=least)
+    assert _rules(measured, changed) == ["measured-fatter"] * fatter
+
+
+def test_a_run_that_fails_is_an_error_with_its_reason(tmp_path: Path, recorded: Record) -> None:
+    here = setting(tmp_path / "s")
+    failed = here.evaluator.failed(Status.OVER_CEILING, "asked for too much")
+    measured = Measured(evaluator="measured", outcomes=(failed,))
+    (finding,) = compare_measured(measured, recorded, max_regression=None)
+    assert finding.rule == "measured-failed"
+    assert "over_ceiling" in finding.message
+    assert "asked for too much" in finding.message
+    assert measured.to_json()["tokens_per_s"] is None
+
+
+def test_a_config_with_errors_is_not_run(tmp_path: Path, record: dict[str, Any]) -> None:
+    config = write(tmp_path / "ds_config.json", record["ds_config"] | {"bf16": {"enabledd": True}})
+    written = write(tmp_path / "record.json", record)
+    result = gate(GateRequest(ds_config=str(config), baseline=written, measure=True))
+    assert result.verdict is Verdict.ERROR
+    assert result.measured is None
+    assert "not-measured" in [finding.rule for finding in result.findings]
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(800)
+def test_a_real_study_is_measured_again_by_its_record(tmp_path: Path) -> None:
+    options = ["--trials", "3", "--confirm-rounds", "2", "--seed", "1", "--study", "s"]
+    run = autotune(*ON_CPU, *options, cwd=tmp_path, timeout_s=280)
+    assert run.code == 0, run.err
+    gated = ["gate", "studies/s/ds_config.json", "--baseline", "studies/s/record.json"]
+    # Two runs on a busy machine may differ by much; a factor of five is not noise.
+    options = ["--measure", "--max-regression", "80%", "--format", "json"]
+    call = autotune(*gated, *options, cwd=tmp_path, timeout_s=200)
+    assert call.code in (0, 1), call.err
+    printed = _loaded(call.out)
+    assert printed["measured"]["evaluator"] == "measured"
+    assert printed["measured"]["statuses"] == ["complete", "complete"]
+    assert printed["measured"]["tokens_per_s"] > 0
+    assert "measured-slower" not in [finding["rule"] for finding in printed["findings"]]
+    record = _loaded((tmp_path / "studies" / "s" / "record.json").read_text(encoding="utf-8"))
+    value = record["tokens_per_s"]["value"] * 1e3
+    # A narrow band: that of two rounds is as wide as the number itself.
+    record["tokens_per_s"] = {"value": value, "low": 0.99 * value, "high": 1.01 * value}
+    record["memory"] |= {"peak_bytes": 1, "peak_bytes_least": 1}
+    write(tmp_path / "studies" / "s" / "record.json", record)
+    options = ["--measure", "--format", "json"]
+    call = autotune(*gated, *options, cwd=tmp_path, timeout_s=200)
+    assert call.code == 1, call.err
+    rules = {finding["rule"] for finding in _loaded(call.out)["findings"]}
+    assert rules >= {"measured-slower", "measured-fatter"}
+
+
+def _loaded(text: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(text)
+    return loaded

@@ -1,0 +1,81 @@
+"""What a reader is told."""
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.gate.rules import pages
+from autotune.report.gate import print_page, print_result, print_rules
+from tests.report.gate.results import ERROR, NOTE, WARNING, result
+
+
+def _printed(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().out
+
+
+def test_a_clean_config_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_result(result())
+    assert _printed(capsys) == (
+        "configs/ds config.json: ok (DeepSpeed 0.19.8, table of fields; memory not judged: no "
+        "--model and no --params)\n"
+    )
+
+
+def test_findings_are_grouped_worst_first(capsys: pytest.CaptureFixture[str]) -> None:
+    print_result(result(ERROR, WARNING, NOTE))
+    lines = _printed(capsys).splitlines()
+    headings = [line for line in lines if not line.startswith(" ")]
+    assert headings[0] == "1 error"
+    assert "1 warning" in headings
+    assert lines[1] == (
+        "  configs/ds config.json:3:5: zero_optimization.stge: no such key  [unknown-key]"
+    )
+    assert lines[2] == "    -> write stage (--fix does it)"
+    assert lines[-1].startswith("configs/ds config.json: error (")
+
+
+def test_a_note_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_result(result(replace(NOTE, suggestion="remove it")))
+    assert _printed(capsys).splitlines()[:-1] == ["1 note", "  nothing  [cannot-act]"]
+
+
+def test_markup_in_a_message_is_text(capsys: pytest.CaptureFixture[str]) -> None:
+    print_result(result(WARNING))
+    assert "[/b]" in _printed(capsys)
+
+
+def test_a_terminal_gets_colours(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    print_result(result(ERROR))
+    assert "\x1b[1;31m" in _printed(capsys)
+
+
+def test_what_was_predicted_and_measured_is_named_so(capsys: pytest.CaptureFixture[str]) -> None:
+    memory = {
+        "device": {"needed_bytes": 40 * 2**30, "ceiling_bytes": 80 * 2**30},
+        "host": {"total_bytes": 2**30, "ceiling_bytes": None},
+    }
+    measured = {"evaluator": "measured", "tokens_per_s": 1234.5, "peak_bytes": 2**30}
+    print_result(result(memory=memory, memory_reason=None, measured=measured, accepted=(NOTE,)))
+    assert _printed(capsys).endswith(
+        "(DeepSpeed 0.19.8, table of fields; predicted 40.00 GiB of 80.00 GiB; measured 1,234 "
+        "tokens/s, peak 1.00 GiB; 1 accepted)\n"
+    )
+
+
+def test_a_page_has_the_rules_name_severity_and_text(capsys: pytest.CaptureFixture[str]) -> None:
+    page = pages()["config-differs"]
+    print_page(page)
+    assert _printed(capsys) == f"config-differs (error)\n{page.text}\n"
+
+
+def test_every_rule_is_listed_with_its_first_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rules(list(pages().values()))
+    lines = _printed(capsys).splitlines()
+    assert len(lines) == len(pages())
+    for line, page in zip(lines, pages().values(), strict=True):
+        assert line.split()[:2] == [page.id, page.severity]
+        assert line.endswith(page.summary)
