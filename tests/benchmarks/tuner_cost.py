@@ -42,9 +42,6 @@ class _Stopwatch:
         self.own_s: list[float] = []
         self._asked_at = time.perf_counter()
 
-    def noted(self, text: str) -> None:
-        """Nothing to time."""
-
     def launched(self, label: str, candidate: Candidate) -> None:
         """Nothing to time yet."""
 
@@ -56,6 +53,9 @@ class _Stopwatch:
         now = time.perf_counter()
         self.own_s.append(now - self._asked_at - outcome.ranks_s)
         self._asked_at = now
+
+    def noted(self, text: str) -> None:
+        pass
 
     def remaining(self, *, num_launched: int, left_s: float) -> None:
         """Nothing to time."""
