@@ -55,7 +55,7 @@ class _Stopwatch:
         self._asked_at = now
 
     def noted(self, text: str) -> None:
-        pass
+        """Nothing to time."""
 
     def remaining(self, *, num_launched: int, left_s: float) -> None:
         """Nothing to time."""
