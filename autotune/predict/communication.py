@@ -116,13 +116,21 @@ class Links:
         return cls(local_bytes_per_s=local or 1e9, network=find_network(name))
 
     @classmethod
-    def from_probe(cls, probe: Mapping[str, Any], *, device: Device, where: str = "probe") -> Self:
+    def from_probe(
+        cls,
+        probe: Mapping[str, Any],
+        *,
+        device: Device,
+        network: str | None = None,
+        where: str = "probe",
+    ) -> Self:
         """Read the collectives that a probe measured; what it lacks is scaled by the catalogue.
 
         Args:
             probe: `local_ranks` and `collectives`, rows of `kind`, `num_bytes`, `ranks` (a list)
                 and `s`.
             device: what the probe ran on.
+            network: between nodes, where the probe did not cross them; None as in `of_device`.
             where: the file, for messages.
 
         Raises:
@@ -140,7 +148,7 @@ class Links:
                 f"{where}: is no probe: needs local_ranks and collectives, rows of kind, "
                 f"num_bytes, ranks and s ({error!r}); write one with autotune probe"
             ) from error
-        usual = cls.of_device(device)
+        usual = cls.of_device(device, network=network)
         return cls(
             local_bytes_per_s=usual.local_bytes_per_s,
             network=usual.network,
