@@ -24,6 +24,8 @@ class Gather:
     num_elements: int
     coalesced: bool
     """Of several parameters, cut out of one buffer afterwards."""
+    again: bool
+    """Of parameters that the same micro step has gathered before: hpZ then stays in the node."""
 
 
 @dataclass(slots=True)
@@ -131,11 +133,12 @@ class _Coordinator(Gathers):
         self.gathers: list[Gather] = []
         self.fetches: list[Fetch] = []
         self.number_of: dict[int, int] = {}
+        self.seen: set[int] = set()
 
     def begin(self) -> None:
         """Start a pass anew."""
         self.start_pass()
-        self.gathers, self.fetches, self.number_of = [], [], {}
+        self.gathers, self.fetches, self.number_of, self.seen = [], [], {}, set()
 
     def visit(self, parameters: tuple[int, ...]) -> None:
         """Fetch for a module, telling what it needs from what comes later."""
@@ -165,8 +168,10 @@ class _Coordinator(Gathers):
                 num_tensors=len(wanted),
                 num_elements=sum(self.engine.elements[k] for k in wanted),
                 coalesced=len(wanted) > 1 and not self.zero.allgather_sequential,
+                again=self.seen.issuperset(wanted),
             )
         )
+        self.seen.update(wanted)
 
 
 def _persistent(zero: ZeroSettings, elements: list[int]) -> set[int]:

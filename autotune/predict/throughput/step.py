@@ -33,14 +33,15 @@ def optimizer_s(training: Training, surroundings: SpeedSurroundings, rates: Rate
 def weights_back_s(training: Training, surroundings: SpeedSurroundings) -> float:
     """Return the seconds of the collectives after the update: weights below stage 3, else few."""
     stage, layout = training.zero.stage, lay_out(training)
+    group = surroundings.group(training)
     if training.world_size == 1:
         return 0.0
     if stage in (1, 2):
         num_bytes = training.element_bytes * layout.trained
-        return surroundings.collective_s("all_gather", num_bytes, training)
+        return surroundings.collective_s("all_gather", num_bytes, group)
     if stage == 0:
         num_bytes = training.communication_bytes * layout.trained
-        return surroundings.collective_s("all_reduce", num_bytes, training)
+        return surroundings.collective_s("all_reduce", num_bytes, group)
     return 0.0
 
 

@@ -75,11 +75,9 @@ class SpeedSurroundings:
         per_node = max(self.local_ranks // self.tensor_parallel, 1)
         return Group.whole(training.world_size, local_ranks=per_node)
 
-    def collective_s(self, kind: str, num_bytes: float, training: Training) -> float:
-        """Return the seconds of a collective over the data-parallel ranks."""
-        if self.silent:
-            return 0.0
-        return collective_s(kind, num_bytes, self.group(training), self.links)
+    def collective_s(self, kind: str, num_bytes: float, group: Group) -> float:
+        """Return the seconds of a collective; 0 where nothing is really sent."""
+        return 0.0 if self.silent else collective_s(kind, num_bytes, group, self.links)
 
     def alone(self) -> Self:
         """Return the surroundings of one rank that plays its part alone."""

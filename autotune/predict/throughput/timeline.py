@@ -6,6 +6,7 @@ small, and for the wire where a gather is late. Collectives queue on one wire, a
 
 from dataclasses import dataclass
 
+from autotune.predict.communication import Group
 from autotune.predict.throughput.gather_plan import GatherPlan, plan_gathers
 from autotune.predict.throughput.kernels import KERNEL_S
 from autotune.predict.throughput.rates import Rates
@@ -13,6 +14,7 @@ from autotune.predict.throughput.surroundings import SpeedSurroundings
 from autotune.predict.throughput.visits import Visits
 from autotune.predict.training import Training
 
+_INT4_BYTES = 0.5
 GRADIENT_LAUNCHES = 4
 """Below stage 3, per gradient: its hook, the copy into the bucket, the look at what is full."""
 
@@ -60,6 +62,9 @@ class Timeline:
         self.sharded = training.zero.stage == 3
         self.reduces = reduces and training.world_size > 1
         self.ranks = training.world_size
+        self.group = surroundings.group(training)
+        hpz = min(training.zero.hpz_partition_size, training.world_size)
+        self.node_group = Group(ranks=hpz) if hpz > 1 else None
         self.host = self.device = self.wire = 0.0
         self.spans = Spans()
         self.bucket_elements = 0
@@ -116,9 +121,9 @@ class Timeline:
             self.spans.communication += until_s - self.device
             self.device = until_s
 
-    def _send(self, kind: str, num_bytes: float, *, after_s: float) -> float:
+    def _send(self, kind: str, num_bytes: float, *, group: Group, after_s: float) -> float:
         """Queue a collective; returns when it has ended."""
-        seconds = self.surroundings.collective_s(kind, num_bytes, self.training)
+        seconds = self.surroundings.collective_s(kind, num_bytes, group)
         self.spans.sent += seconds
         self.wire = max(self.wire, after_s) + seconds
         return self.wire
@@ -137,16 +142,16 @@ class Timeline:
     def _gather(self, plan: GatherPlan, number: int) -> None:
         gather, training = plan.gathers[number], self.training
         whole_bytes = training.element_bytes * gather.num_elements
+        group = self.node_group if gather.again and self.node_group else self.group
         self.host += gather.num_tensors * self.rates.hook_s
         if gather.coalesced:
-            self.host += gather.num_tensors * self.ranks * self.rates.piece_s
+            self.host += gather.num_tensors * group.ranks * self.rates.piece_s
         element_bytes = 1 if self.zero.quantized_weights else training.element_bytes
         after = self.host if self.zero.overlap_comm else max(self.host, self.device)
         fetched_s = self._load_s(whole_bytes / self.ranks)
         copied_s = 2 * whole_bytes / self.surroundings.device.memory_bytes_per_s
-        arrived = self._send(
-            "all_gather", element_bytes * gather.num_elements, after_s=after + fetched_s
-        )
+        num_bytes = element_bytes * gather.num_elements
+        arrived = self._send("all_gather", num_bytes, group=group, after_s=after + fetched_s)
         self.arrivals[number] = arrived + (copied_s if gather.coalesced else 0.0)
 
     def _load_s(self, shard_bytes: float) -> float:
@@ -185,6 +190,10 @@ class Timeline:
             # The bucket before must be gone: there are two.
             self._wait_for_wire(self.reduced_at)
         num_bytes = float(self.training.communication_bytes * elements)
-        self.reduced_at = self._send(kind, num_bytes, after_s=max(self.device, self.host))
+        if self.sharded and self.zero.quantized_gradients:
+            num_bytes *= _INT4_BYTES / self.training.communication_bytes
+        self.reduced_at = self._send(
+            kind, num_bytes, group=self.group, after_s=max(self.device, self.host)
+        )
         if not self.zero.overlap_comm:
             self._wait_for_wire(self.reduced_at)
