@@ -28,14 +28,16 @@ KINDS = (
 _REDUCING = frozenset({"all_reduce", "broadcast", "reduce"})
 """Kinds for which NCCL has trees, whose latency grows with the logarithm of the nodes."""
 
-START_S = 50e-6
+START_S = 51.5e-6
 """Any collective, called from torch: what 2 MB between two H200s take (47 to 59 us)."""
 LOCAL_HOP_S = 1e-6
 """One step of a ring within a node."""
 NETWORK_HOP_S = 6e-6
 """One step of a ring, or of a tree, from node to node."""
-LOCAL_SHARE = {"all_gather": 0.56, "reduce_scatter": 0.535, "all_reduce": 0.695}
+LOCAL_SHARE = {"all_gather": 0.54, "reduce_scatter": 0.515, "all_reduce": 0.645}
 """Of NVLink's rate in large collectives, measured between two H200s; others as `all_gather`."""
+_BLEND = 3
+"""How sharply latency gives way to bandwidth as sizes grow, between two H200s."""
 PCIE_SHARE = 0.4
 """The same over PCIe, where every hop goes through the host."""
 PCIE_BYTES_PER_S = 64e9
@@ -223,7 +225,7 @@ def _catalogue_s(kind: str, num_bytes: float, group: Group, links: Links) -> flo
             sent *= local_ranks
             rate *= local_ranks
         rate = min(rate, crossing)
-    return math.hypot(_latency_s(kind, group), sent / rate)
+    return float((_latency_s(kind, group) ** _BLEND + (sent / rate) ** _BLEND) ** (1 / _BLEND))
 
 
 def _local_rate(kind: str, links: Links) -> float:

@@ -26,10 +26,10 @@ def print_scale_out_plan(plan: ScaleOutPlan) -> None:
         "predicted"
     )
     title = f"the fastest of space {plan.space} that fits" if plan.space else "the ds_config"
-    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(title=title, box=SIMPLE_HEAD, padding=0, pad_edge=False)
     for column in ("GPUs", "stage", "batch", "acc", "ckpt", "offload"):
         table.add_column(column, justify="right", no_wrap=True)
-    for column in ("GiB", "tokens/s", "low", "high", "TFLOPS", "MFU", "sending"):
+    for column in ("GiB", "tokens/s", "+", "TFLOPS", "MFU", "sent"):
         table.add_column(column, justify="right", no_wrap=True)
     if plan.tokens is not None:
         table.add_column("GPU-hours", justify="right", no_wrap=True)
@@ -37,6 +37,10 @@ def print_scale_out_plan(plan: ScaleOutPlan) -> None:
         if world.throughput is not None:
             table.add_row(*_cells(world, tokens=plan.tokens))
     console.print(table)
+    console.print(
+        "acc: accumulation; ckpt: activation checkpointing; GiB: of a rank; +: how much faster it "
+        "may be, and by the same factor slower; sent: share of a step that waits for communication"
+    )
     for world in plan.worlds:
         if world.problem:
             console.print(f"{world.gpus:,} GPUs: {world.problem}")
@@ -59,9 +63,8 @@ def _cells(world: World, *, tokens: float | None) -> tuple[str, ...]:
         "yes" if training.activation_checkpointing else "no",
         _offload(world),
         f"{world.bill.device.needed_bytes / GIB:.0f}",
-        f"{speed.tokens_per_s:,.0f}",
-        f"{speed.tokens_per_s_low:,.0f}",
-        f"{speed.tokens_per_s_high:,.0f}",
+        f"{speed.tokens_per_s / 1e3:,.0f}k",
+        f"{speed.tokens_per_s_high / speed.tokens_per_s - 1:.0%}",
         f"{speed.tflops_per_gpu:.0f}",
         f"{speed.mfu:.0%}",
         f"{world.communication_share:.0%}",

@@ -15,7 +15,7 @@ from statistics import median
 
 from autotune.predict.throughput.rates import RATES, Rates
 from tests.predict.rows import DATA
-from tests.predict.timed import Timed, timed
+from tests.predict.throughput.timed import Timed, timed
 
 FILE = DATA / "throughput_rates.json"
 GUESS = Rates(
@@ -31,7 +31,7 @@ GUESS = Rates(
 """Before any step was looked at: single products, casts and copies, launches, a Python loop."""
 SOFT_LIMIT = 0.1
 """Errors above it count less and less: a run may have been disturbed."""
-PULL = 0.015
+PULL = 0.1
 """Of a constant that is e times its guess, as an error."""
 NUM_ITERATIONS = 12
 ALL = "all"
@@ -55,9 +55,14 @@ def fit(runs: Iterable[Timed]) -> Rates:
     found = least_squares(
         residuals,
         [0.0] * len(guess),
+        # No constant is ten times its guess, and kernels cannot lose more than all of the time.
+        bounds=(
+            [-math.log(10)] * len(guess),
+            [math.log(1 / GUESS.contention if name == "contention" else 10) for name in guess],
+        ),
         loss="soft_l1",
         f_scale=SOFT_LIMIT,
-        diff_step=1e-3,
+        diff_step=[1e-3] * len(guess),
         max_nfev=NUM_ITERATIONS,
     )
     return rates(found.x)

@@ -11,13 +11,15 @@ KERNEL_S = 5e-6
 RAMP_INNER = 100
 """Filling and draining the pipeline over a product's inner dimension costs as much as so many more
 of it: weight gradients of few tokens are slower than their operations say."""
-ATTENTION_SHARE = 0.8
+ATTENTION_SHARE = 0.95
 """Fused attention's rate at long sequences, of that of large matrix products."""
-FLASH_2_ON_HOPPER = 0.55
+FLASH_2_ON_HOPPER = 0.58
 """FlashAttention 2 does not use Hopper's own instructions: about 350 to 400 of 989 TFLOP/s (Shah et
 al., FlashAttention-3), where sdpa reaches 600; the same on older devices."""
-ATTENTION_HALF_TOKENS = 400
+ATTENTION_HALF_TOKENS = 800
 """The sequence length at which it reaches half of that."""
+ATTENTION_BACKWARD = 3.2
+"""Backward's time over forward's: five products to two, at a lower rate."""
 
 
 def matmul_s(shape: tuple[int, int, int], device: Device, *, precision: str) -> float:
@@ -41,7 +43,7 @@ def matmul_s(shape: tuple[int, int, int], device: Device, *, precision: str) -> 
 def attention_s(
     operations: float, seq_len: int, device: Device, *, precision: str, implementation: str
 ) -> float:
-    """Return the seconds of fused attention.
+    """Return the seconds of fused attention's forward.
 
     Args:
         operations: of both products, counted over the positions that are not masked.

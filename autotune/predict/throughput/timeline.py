@@ -6,7 +6,7 @@ small, and for the wire where a gather is late. Collectives queue on one wire, a
 
 from dataclasses import dataclass
 
-from autotune.predict.communication import Group
+from autotune.predict.communication import START_S, Group
 from autotune.predict.throughput.gather_plan import GatherPlan, plan_gathers
 from autotune.predict.throughput.kernels import KERNEL_S
 from autotune.predict.throughput.rates import Rates
@@ -124,6 +124,9 @@ class Timeline:
     def _send(self, kind: str, num_bytes: float, *, group: Group, after_s: float) -> float:
         """Queue a collective; returns when it has ended."""
         seconds = self.surroundings.collective_s(kind, num_bytes, group)
+        if seconds:
+            # Until NCCL has it, the host is busy too.
+            self.host += START_S
         self.spans.sent += seconds
         self.wire = max(self.wire, after_s) + seconds
         return self.wire
@@ -134,6 +137,8 @@ class Timeline:
         fetch = plan.fetches[index]
         for number in fetch.demanded:
             self._gather(plan, number)
+            # Nothing can be hidden behind it: all ranks meet here, and no host runs on alone.
+            self.host = max(self.host, self.arrivals[number])
         ready = max((self.arrivals[number] for number in fetch.awaited), default=0.0)
         for number in fetch.prefetched:
             self._gather(plan, number)

@@ -22,14 +22,12 @@ from autotune.predict.memory.program import (
     Parameter,
     Program,
 )
-from autotune.predict.throughput.kernels import attention_s, matmul_s
+from autotune.predict.throughput.kernels import ATTENTION_BACKWARD, attention_s, matmul_s
 from autotune.predict.training import Training
 
 _IN_A_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|block|layer)\.\d+\.")
 _LEAST_COLUMNS = 16
 """Parameters with fewer times `hidden_size` elements are norms and biases."""
-_BACKWARD = 2.5
-"""Attention's backward has five products to forward's two."""
 
 
 @dataclass(slots=True)
@@ -174,5 +172,5 @@ class _Walk:
             return
         times = 1.0
         if part is Part.BACKWARD:
-            times = _BACKWARD + (1 if self.training.activation_checkpointing else 0)
+            times = ATTENTION_BACKWARD + (1 if self.training.activation_checkpointing else 0)
         self.visit.product_s += times * self.attention_s

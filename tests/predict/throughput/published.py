@@ -13,6 +13,9 @@ from typing import Any
 from autotune.hardware import Device, find_device
 from autotune.model_shape import ModelShape
 from autotune.predict.communication import Links
+from autotune.predict.throughput import predict_throughput
+from autotune.predict.throughput.kernels import matmul_s
+from autotune.predict.throughput.parallel import bubble, rank_training
 from autotune.predict.throughput.rates import RATES, Rates
 from autotune.predict.throughput.surroundings import SpeedSurroundings
 from autotune.predict.training import ModelSettings, Training, read_training
@@ -64,6 +67,30 @@ class Published:
     """FSDP has neither the hooks nor the loops of DeepSpeed's stage 3."""
     tokens_per_s: float
     """Of all GPUs, as published."""
+
+    @property
+    def predicted_tokens_per_s(self) -> float:
+        """Of all GPUs, by the model."""
+        predicted = predict_throughput(self.training, self.surroundings, rates=self.rates)
+        step_s = predicted.step_s + self._last_modules_s()
+        return predicted.tokens_per_s * predicted.step_s / step_s
+
+    def _last_modules_s(self) -> float:
+        """Return what recomputing whole layers adds.
+
+        Only since torch 2.1 (October 2023) a checkpointed layer that runs again stops before its
+        last module; Megatron's and DeepSpeed's own checkpointing never do. The H100 rows are of
+        that month or later.
+        """
+        training, around = self.training, self.surroundings
+        if not training.activation_checkpointing or self.row["gpu_type"] == "H100":
+            return 0.0
+        part = rank_training(training, around)
+        shape = part.model
+        down = (part.tokens, shape.intermediate_size, shape.hidden_size)
+        one = matmul_s(down, around.device, precision=training.precision) / self.rates.matmul
+        micro_steps = training.accumulation * bubble(training, around)
+        return micro_steps * shape.num_hidden_layers * one
 
 
 @cache
@@ -196,7 +223,9 @@ def _ds_config(row: dict[str, str], accumulation: int) -> dict[str, Any]:
         zero["offload_optimizer"] = {"device": "cpu"}
     if "param" in row["offload"] or "full" in row["offload"]:
         zero["offload_param"] = {"device": "cpu"}
-    return {
+    # Composer's default mixed precision reduces in fp32, unless a row is "pure bf16".
+    in_fp32 = "FSDP" in row["framework"] and "pure bf16" not in row["notes"]
+    return ({"communication_data_type": "fp32"} if in_fp32 else {}) | {
         "train_micro_batch_size_per_gpu": int(row["micro_batch"]),
         "gradient_accumulation_steps": accumulation,
         row["precision"]: {"enabled": True},
