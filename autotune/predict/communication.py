@@ -154,7 +154,7 @@ class Links:
         return cls(
             local_bytes_per_s=usual.local_bytes_per_s,
             network=usual.network,
-            source="probe",
+            source="probe" if points else usual.source,  # one rank measures none
             curves={
                 key: Curve(
                     num_bytes=tuple(sorted(rows)),

@@ -14,6 +14,8 @@ _DEVICES = {"h200": 0.0, "h100-80gb": 0.1, "a100-80gb": 0.15, "a100-40gb": 0.15}
 OTHER_DEVICE = 0.4
 UNMEASURED = 0.15
 """Anything in the job that no measured run has."""
+SPLIT_MODEL = 0.3
+"""Tensor or pipeline parallelism: a few published speeds speak for it."""
 UNKNOWN_LINKS = 0.5
 """Relative error of the catalogue's links, for the part of a step that waits for them."""
 UNKNOWN_HOST = 0.5
@@ -35,10 +37,12 @@ def log_width(
     probed = surroundings.links.source == "probe"
     offloads = training.zero.offload_optimizer.enabled
     known_adam = surroundings.cpu_adam_elements_per_s is not None
+    splits = surroundings.tensor_parallel > 1 or surroundings.pipeline_stages > 1
     widths = (
         BASE,
         _DEVICES.get(surroundings.device.name, OTHER_DEVICE),
         UNMEASURED if unmeasured(training) else 0.0,
+        SPLIT_MODEL if splits else 0.0,
         0.0 if probed else UNKNOWN_LINKS * share["communication"],
         UNKNOWN_HOST * share["launches"],
         UNKNOWN_HOST * share["optimizer"] if offloads and not known_adam else 0.0,

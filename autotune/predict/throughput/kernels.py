@@ -41,14 +41,14 @@ def matmul_s(shape: tuple[int, int, int], device: Device, *, precision: str) -> 
 
 
 def attention_s(
-    operations: float, seq_len: int, device: Device, *, precision: str, implementation: str
+    operations: float, device: Device, *, seq_len: int, precision: str, implementation: str
 ) -> float:
     """Return the seconds of fused attention's forward.
 
     Args:
         operations: of both products, counted over the positions that are not masked.
-        seq_len: tokens of a sequence.
         device: where.
+        seq_len: tokens of a sequence.
         precision: bf16, fp16 or fp32.
         implementation: as Hugging Face calls it.
     """

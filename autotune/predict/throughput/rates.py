@@ -31,7 +31,7 @@ class Rates:
     step_launches: float = 8.0
     """Kernels per tensor of a rank in `step`: norms, scaling, copies."""
     cpu_adam_elements_per_s: float = 2.65e9
-    """CPUAdam on all cores of a node."""
+    """CPUAdam on all cores of a node; 16 where it was measured."""
 
 
 RATES = Rates()

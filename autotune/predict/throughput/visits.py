@@ -156,8 +156,8 @@ class _Walk:
         scores = training.tokens * training.seq_len * shape.attention_width
         return attention_s(
             (2 if fused else 4) * scores,
-            training.seq_len,
             self.device,
+            seq_len=training.seq_len,
             precision=training.precision,
             implementation=training.attn_implementation,
         )

@@ -19,6 +19,7 @@ from autotune.predict.throughput.parallel import bubble, rank_training
 from autotune.predict.throughput.rates import RATES, Rates
 from autotune.predict.throughput.surroundings import SpeedSurroundings
 from autotune.predict.training import ModelSettings, Training, read_training
+from autotune.step_times import Interval
 from autotune.workload import Workload
 from tests.predict.rows import DATA
 
@@ -69,11 +70,12 @@ class Published:
     """Of all GPUs, as published."""
 
     @property
-    def predicted_tokens_per_s(self) -> float:
-        """Of all GPUs, by the model."""
-        predicted = predict_throughput(self.training, self.surroundings, rates=self.rates)
-        step_s = predicted.step_s + self._last_modules_s()
-        return predicted.tokens_per_s * predicted.step_s / step_s
+    def predicted(self) -> Interval:
+        """Tokens per second of all GPUs, by the model."""
+        speed = predict_throughput(self.training, self.surroundings, rates=self.rates)
+        share = speed.step_s / (speed.step_s + self._last_modules_s())
+        rates = speed.tokens_per_s, speed.tokens_per_s_low, speed.tokens_per_s_high
+        return Interval(*(share * rate for rate in rates))
 
     def _last_modules_s(self) -> float:
         """Return what recomputing whole layers adds.

@@ -42,7 +42,7 @@ def test_attention_is_near_the_measured_one_at_every_length() -> None:
             )
             operations = 2 * batch * heads * seq_len**2 * head
             predicted = attention_s(
-                operations, seq_len, H200, precision="bf16", implementation="sdpa"
+                operations, H200, seq_len=seq_len, precision="bf16", implementation="sdpa"
             )
             predicted *= 1 if row["pass"] == "forward" else ATTENTION_BACKWARD
             if float(row["s"]) > 1.5e-4:  # below, the host's calls are what was measured
