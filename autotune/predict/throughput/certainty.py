@@ -3,6 +3,7 @@
 import math
 
 from autotune.predict.memory.coverage import unmeasured
+from autotune.predict.memory.experts import expert_sizes
 from autotune.predict.throughput.surroundings import SpeedSurroundings
 from autotune.predict.training import Training
 
@@ -14,11 +15,13 @@ _DEVICES = {"h200": 0.0, "h100-80gb": 0.1, "a100-80gb": 0.15, "a100-40gb": 0.15}
 OTHER_DEVICE = 0.4
 UNMEASURED = 0.15
 """Anything in the job that no measured run has."""
+EXPERTS = 0.3
+"""Mixture of experts: Hugging Face's loop over experts launches more than the program says."""
 SPLIT_MODEL = 0.3
 """Tensor or pipeline parallelism: a few published speeds speak for it."""
 UNKNOWN_LINKS = 0.5
 """Relative error of the catalogue's links, for the part of a step that waits for them."""
-UNKNOWN_HOST = 0.5
+UNKNOWN_HOST = 0.6
 """The same for a host's single cores, and for its CPUAdam."""
 
 
@@ -43,6 +46,7 @@ def log_width(
         _DEVICES.get(surroundings.device.name, OTHER_DEVICE),
         UNMEASURED if unmeasured(training) else 0.0,
         SPLIT_MODEL if splits else 0.0,
+        EXPERTS if expert_sizes(training.model) else 0.0,
         0.0 if probed else UNKNOWN_LINKS * share["communication"],
         UNKNOWN_HOST * share["launches"],
         UNKNOWN_HOST * share["optimizer"] if offloads and not known_adam else 0.0,

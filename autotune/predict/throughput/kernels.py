@@ -36,7 +36,7 @@ def matmul_s(shape: tuple[int, int, int], device: Device, *, precision: str) -> 
     element_bytes = 4 if precision == "fp32" else 2
     operations = 2 * rows * (inner + RAMP_INNER) * columns
     moved = element_bytes * (rows * inner + inner * columns + rows * columns)
-    rate = device.matmul_share * device.flops(precision)
+    rate = _best_share(device, precision) * device.flops(precision)
     return max(operations / rate, moved / device.memory_bytes_per_s)
 
 
@@ -55,5 +55,10 @@ def attention_s(
     share = ATTENTION_SHARE
     if implementation == "flash_attention_2" and device.is_hopper:
         share *= FLASH_2_ON_HOPPER
-    rate = share * device.matmul_share * device.flops(precision)
+    rate = share * _best_share(device, precision) * device.flops(precision)
     return operations * (1 + ATTENTION_HALF_TOKENS / seq_len) / rate
+
+
+def _best_share(device: Device, precision: str) -> float:
+    """Of the peak, in the best of large products; without tensor cores it is nearly all of it."""
+    return 1.0 if precision == "fp32" else device.matmul_share

@@ -23,6 +23,9 @@ def optimizer_s(training: Training, surroundings: SpeedSurroundings, rates: Rate
     if zero.stage in (1, 2):
         # A rank's partition is a range of the flat buffer: whole tensors, but for its ends.
         tensors = -(-tensors // ranks)
+    elif zero.stage == 0:
+        # FusedAdam and clipping take all tensors at once.
+        tensors = 1
     launches = rates.step_launches * tensors * rates.launch_s
     away = elements * zero.offload_optimizer.ratio if zero.offload_optimizer.enabled else 0.0
     update = _update_bytes(training) * (elements - away)

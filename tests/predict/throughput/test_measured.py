@@ -9,7 +9,7 @@ import pytest
 from autotune.predict.throughput import predict_throughput
 from autotune.predict.throughput.rates import RATES, Rates
 from tests.benchmarks.throughput_fit import ALL, FILE
-from tests.predict.throughput.timed import Timed, timed
+from tests.predict.throughput.timed import Timed, timed, untouched
 
 FITTED = {name: Rates(**rates) for name, rates in json.loads(FILE.read_text("utf-8")).items()}
 EMULATED = [run for run in timed() if not run.on_two_cards]
@@ -63,9 +63,26 @@ def test_real_steps_on_two_cards_are_within_8_percent_in_the_middle() -> None:
 
 def test_nine_in_ten_lie_in_the_interval() -> None:
     inside = []
-    for run in timed():
-        predicted = predict_throughput(run.training, run.surroundings, rates=FITTED[run.model])
+    for run in (*timed(), *untouched()):
+        rates = FITTED.get(run.model, RATES)
+        predicted = predict_throughput(run.training, run.surroundings, rates=rates)
         tokens = run.training.world_size * run.training.accumulation * run.training.tokens
         rate = tokens / run.step_s
         inside.append(predicted.tokens_per_s_low <= rate <= predicted.tokens_per_s_high)
     assert sum(inside) / len(inside) >= 0.9
+
+
+def test_runs_that_nothing_was_fitted_to_are_within_20_percent_in_the_middle() -> None:
+    errors = {run.name: abs(run.predicted_s(RATES) / run.step_s - 1) for run in untouched()}
+    assert len(errors) == 49
+    assert median(errors.values()) <= 0.20
+
+
+def test_of_those_the_ones_that_wait_for_no_host_are_within_8_percent() -> None:
+    errors = []
+    for run in untouched():
+        predicted = predict_throughput(run.training, run.surroundings)
+        if predicted.items["launches"] < 0.1 * predicted.step_s:
+            errors.append(abs(predicted.step_s / run.step_s - 1))
+    assert len(errors) >= 12
+    assert median(errors) <= 0.08

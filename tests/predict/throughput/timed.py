@@ -8,7 +8,7 @@ from autotune.predict.throughput import SpeedSurroundings
 from autotune.predict.throughput.predict import step_items
 from autotune.predict.throughput.rates import Rates
 from autotune.predict.training import Training
-from tests.predict.rows import H200, rows
+from tests.predict.rows import H200, more_rows, rows
 
 _ALONE = SpeedSurroundings.of(H200, local_ranks=1).alone()
 """An emulated rank sends nothing and has the host's cores to itself."""
@@ -57,3 +57,22 @@ def timed() -> tuple[Timed, ...]:
             )
         )
     return tuple(found)
+
+
+@cache
+def untouched() -> tuple[Timed, ...]:
+    """Return the runs of h200_memory_more.csv, which no constant was fitted to; their last step.
+
+    Small models of several families, most of them bound by a host that was quicker than the one
+    that the constants are from.
+    """
+    return tuple(
+        Timed(
+            name=row.name,
+            training=row.training,
+            surroundings=_ALONE,
+            step_s=float(row.measured["step_s"].split()[-1]),
+        )
+        for row in more_rows()
+        if row.measured["step_s"]
+    )
