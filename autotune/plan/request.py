@@ -12,8 +12,9 @@ from autotune.ds_config.read import read_ds_config
 from autotune.errors import HardwareError
 from autotune.hardware import Device, find_device, load_devices
 from autotune.model_shape import ModelShape, load_model_shape
+from autotune.predict.communication import network_of
 from autotune.predict.memory.predict import Surroundings
-from autotune.predict.networks import Network, find_network
+from autotune.predict.networks import Network
 from autotune.predict.throughput import SpeedSurroundings
 from autotune.predict.training import ModelSettings, said_precision
 from autotune.workload import Workload, resolve_workload
@@ -141,7 +142,7 @@ class PlanRequest:
         Raises:
             HardwareError: unknown.
         """
-        return find_network(self.link or self.device.network)
+        return network_of(self.device, self.link)
 
     @cached_property
     def probed(self) -> Mapping[str, Any] | None:

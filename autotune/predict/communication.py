@@ -34,6 +34,7 @@ LOCAL_HOP_S = 1e-6
 """One step of a ring within a node."""
 NETWORK_HOP_S = 6e-6
 """One step of a ring, or of a tree, from node to node."""
+_UNKNOWN_BYTES_PER_S = 1e9
 LOCAL_SHARE = {"all_gather": 0.54, "reduce_scatter": 0.515, "all_reduce": 0.645}
 """Of NVLink's rate in large collectives, measured between two H200s; others as `all_gather`."""
 _BLEND = 3
@@ -113,9 +114,10 @@ class Links:
         Raises:
             HardwareError: no such network; the known ones are listed.
         """
-        name = network or device.network
         local = device.link_bytes_per_s or device.host_bytes_per_s
-        return cls(local_bytes_per_s=local or 1e9, network=find_network(name))
+        return cls(
+            local_bytes_per_s=local or _UNKNOWN_BYTES_PER_S, network=network_of(device, network)
+        )
 
     @classmethod
     def from_probe(
@@ -163,6 +165,17 @@ class Links:
                 for key, rows in points.items()
             },
         )
+
+
+def network_of(device: Device, name: str | None = None) -> Network:
+    """Return a network by name, or the one that machines with a device usually have.
+
+    Raises:
+        HardwareError: no such network; the known ones are listed.
+    """
+    if name is not None:
+        return find_network(name)
+    return find_network(device.network, where=f"{device.name}: network")
 
 
 def collective_s(kind: str, num_bytes: float, group: Group, links: Links) -> float:

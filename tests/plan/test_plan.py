@@ -237,3 +237,22 @@ def test_a_model_that_nobody_wrote_down_is_planned_from_its_code(
     assert result.bill.method == "traced"
     assert "model family qwen3" in result.bill.unmeasured
     assert result.fits
+
+
+@pytest.mark.parametrize(
+    ("speeds", "message"),
+    [
+        ("", "mine: its speed cannot be predicted without bf16_tflops, memory_gb_per_s, host_gb"),
+        (
+            "bf16_tflops: 100, memory_gb_per_s: 900, host_gb_per_s: 16, network: string",
+            "mine: network string: unknown network; known: ib-edr-100",
+        ),
+    ],
+)
+def test_an_own_device_needs_speeds_and_a_known_network(
+    tmp_path: Path, config: Path, speeds: str, message: str
+) -> None:
+    file = tmp_path / "devices.yaml"
+    file.write_text(f"- {{name: mine, memory: 80GiB, {speeds}}}\n")
+    with pytest.raises(HardwareError, match=message):
+        plan_config(request(ds_config=config, gpu_type="mine", devices=file))

@@ -10,7 +10,7 @@ from autotune.predict.throughput.certainty import log_width
 from autotune.predict.throughput.parallel import bubble, rank_training, tensor_parallel_s
 from autotune.predict.throughput.rates import RATES, Rates
 from autotune.predict.throughput.step import optimizer_s, weights_back_s
-from autotune.predict.throughput.surroundings import SpeedSurroundings
+from autotune.predict.throughput.surroundings import SpeedSurroundings, check_speeds
 from autotune.predict.throughput.timeline import Spans, Timeline
 from autotune.predict.throughput.visits import list_visits
 from autotune.predict.training import Training
@@ -98,7 +98,11 @@ def step_items(
         training: the job.
         surroundings: what it runs on.
         rates: the model's constants.
+
+    Raises:
+        HardwareError: the device's speeds are not known.
     """
+    check_speeds(surroundings.device, training.precision)
     part = rank_training(training, surroundings)
     visits = list_visits(part, surroundings.device)
     stage = part.zero.stage

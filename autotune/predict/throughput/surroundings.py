@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from autotune.errors import HardwareError
 from autotune.hardware import Device
 from autotune.predict.communication import Group, Links, collective_s
 from autotune.predict.training import Training
@@ -82,3 +83,21 @@ class SpeedSurroundings:
     def alone(self) -> Self:
         """Return the surroundings of one rank that plays its part alone."""
         return replace(self, silent=True, local_ranks=1)
+
+
+def check_speeds(device: Device, precision: str) -> None:
+    """Refuse a device that its owner described by its memory alone.
+
+    Raises:
+        HardwareError: nothing is known of a speed that a step depends on; all are named.
+    """
+    speeds = {
+        f"{precision}_tflops": device.flops(precision),
+        "memory_gb_per_s": device.memory_bytes_per_s,
+        "host_gb_per_s": device.host_bytes_per_s,
+    }
+    missing = [name for name, speed in speeds.items() if not speed]
+    if missing:
+        raise HardwareError(
+            f"--devices: {device.name}: its speed cannot be predicted without {', '.join(missing)}"
+        )
