@@ -15,6 +15,7 @@ from autotune.ceiling import GIB, parse_bytes
 from autotune.errors import HardwareError
 
 _TERA, _GIGA = 10**12, 10**9
+_HOPPER_WORKSPACE_BYTES = 32 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,11 @@ class Device:
     """Between nodes, in machines as they are sold with such devices."""
     aliases: tuple[str, ...] = ()
     """Other names, as vendors and NVML print them."""
+
+    @property
+    def is_hopper(self) -> bool:
+        """Whether it is of NVIDIA's Hopper generation or newer."""
+        return self.workspace_bytes == _HOPPER_WORKSPACE_BYTES
 
     def flops(self, precision: str) -> float:
         """Return the peak for bf16, fp16 or fp32; bf16 without units runs as fp32."""
@@ -127,7 +133,7 @@ def _device(
         memory_bytes_per_s=memory * _GIGA,
         link_bytes_per_s=link * _GIGA,
         host_bytes_per_s=host * _GIGA,
-        workspace_bytes=32 * 2**20 if hopper else 8_519_680,
+        workspace_bytes=_HOPPER_WORKSPACE_BYTES if hopper else 8_519_680,
         matmul_share=matmul_share,
         network=network,
         aliases=aliases,

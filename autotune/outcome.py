@@ -187,6 +187,31 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Modelled:
+    """What a model says of a trial that nobody ran. There are no ranks, steps or losses in it."""
+
+    tokens_per_s: Interval
+    """All ranks; how far the model may be off, not how far steps spread."""
+    peak_bytes: int
+    """The fattest rank's, as it counts against the ceiling."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        speed = self.tokens_per_s
+        return {
+            "tokens_per_s": [speed.mean, speed.low, speed.high],
+            "peak_bytes": self.peak_bytes,
+        }
+
+    @classmethod
+    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
+        """Rebuild it from `to_json`."""
+        return cls(
+            tokens_per_s=Interval(*mapping["tokens_per_s"]), peak_bytes=mapping["peak_bytes"]
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """Why a trial did not complete."""
 
@@ -205,7 +230,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A trial's status with a measurement, a failure, or (for `SLOW`) both.
+    """A trial's status with a measurement (or a model's word), a failure, or (for `SLOW`) both.
 
     A failed trial is data: nothing here is ever raised.
     """
@@ -214,6 +239,8 @@ class Outcome:
     evaluator: str
     """measured, emulated or modelled: how the numbers came about."""
     measurement: Measurement | None = None
+    modelled: Modelled | None = None
+    """In the measurement's place where nothing ran."""
     failure: Failure | None = None
     duration_s: float = 0.0
     """From launch to outcome."""
@@ -228,8 +255,10 @@ class Outcome:
     other number here."""
 
     def __post_init__(self) -> None:
-        if self.status is Status.COMPLETE and self.measurement is None:
-            raise ValueError("a complete trial has a measurement")
+        if self.measurement is not None and self.modelled is not None:
+            raise ValueError("a trial is measured or modelled, not both")
+        if self.status is Status.COMPLETE and self.measurement is None and self.modelled is None:
+            raise ValueError("a complete trial has a measurement, or what a model says")
         if self.status is not Status.COMPLETE and self.failure is None:
             raise ValueError(f"a trial that is {self.status} carries a reason")
 
@@ -249,12 +278,31 @@ class Outcome:
             raise ValueError(f"a trial that is {self.status} was not measured")
         return self.measurement
 
+    @property
+    def tokens_per_s(self) -> Interval:
+        """Tokens per second of all ranks, measured or modelled: `evaluator` says which.
+
+        Raises:
+            ValueError: the trial has no speed.
+        """
+        return self.modelled.tokens_per_s if self.modelled else self.measured.tokens_per_s
+
+    @property
+    def peak_bytes(self) -> int:
+        """The fattest rank's peak memory, measured or modelled.
+
+        Raises:
+            ValueError: the trial has none.
+        """
+        return self.modelled.peak_bytes if self.modelled else self.measured.peak_bytes
+
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""
         return {
             "status": self.status.value,
             "evaluator": self.evaluator,
             "measurement": self.measurement.to_json() if self.measurement else None,
+            "modelled": self.modelled.to_json() if self.modelled else None,
             "failure": _plain(self.failure) if self.failure else None,
             "duration_s": self.duration_s,
             "ranks_s": self.ranks_s,
@@ -268,10 +316,12 @@ class Outcome:
         """Rebuild an outcome from `to_json`."""
         measurement, failure = mapping["measurement"], mapping["failure"]
         phase = failure and failure["phase"]
+        modelled = mapping.get("modelled")  # studies from before there was one lack it
         return cls(
             status=Status(mapping["status"]),
             evaluator=mapping["evaluator"],
             measurement=Measurement.from_json(measurement) if measurement else None,
+            modelled=Modelled.from_json(modelled) if modelled else None,
             failure=Failure(**{**failure, "phase": phase and Phase(phase)}) if failure else None,
             duration_s=mapping["duration_s"],
             ranks_s=mapping["ranks_s"],

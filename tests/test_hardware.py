@@ -85,6 +85,10 @@ def test_a_device_is_added_by_a_file(tmp_path: Path) -> None:
             ["memory is missing", "watts is no"],
         ),
         ("- {name: a, memory: 4GiB, bf16_tflops: fast}\n", ["bf16_tflops='fast' must be a number"]),
+        (
+            "- {name: a, memory: 4GiB, matmul_share: 2}\n",
+            ["matmul_share=2 must be a number above 0"],
+        ),
         ("- {name: a, memory: 40}\n", [r"memory 40: GB \(1000\^3 bytes\) or GiB"]),
         ("{{", ["not readable as YAML"]),
     ],

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,7 +12,13 @@ def plan(
         str,
         typer.Option(help="A preset such as 7b, a Hugging Face config.json, or a folder with one."),
     ],
-    gpus: Annotated[int, typer.Option(help="Data-parallel ranks, one per device: 1 to 4096.")],
+    gpus: Annotated[
+        str,
+        typer.Option(
+            help="Data-parallel ranks, one per device: 1 to 4096. Several, such as 8,64,512: how "
+            "the best config, its speed and its cost move."
+        ),
+    ],
     gpu_type: Annotated[
         str,
         typer.Option(help="Such as h100-80gb; names of vendors and NVML do too."),
@@ -36,6 +42,22 @@ def plan(
         str, typer.Option(help="The most a rank may use: a share (90%) or a size (72GiB, 80GB).")
     ] = "90%",
     nodes: Annotated[int | None, typer.Option(help="[default: 8 GPUs a node]")] = None,
+    gpus_per_node: Annotated[int | None, typer.Option(help="[default: 8]")] = None,
+    link: Annotated[
+        str | None,
+        typer.Option(
+            help="Between nodes: ib-ndr-400, roce-200, ethernet-100g, ...; x4 at the end for 4 "
+            "ports a node. [default: as such GPUs are sold]"
+        ),
+    ] = None,
+    probe: Annotated[
+        Path | None,
+        typer.Option(help="What `autotune probe` measured on the pool. [default: a catalogue]"),
+    ] = None,
+    tokens: Annotated[
+        float | None,
+        typer.Option(help="With several numbers of GPUs: a budget, such as 1e12, and its cost."),
+    ] = None,
     host_memory: Annotated[
         str | None, typer.Option(help="Of one node, such as 512GiB. [default: not judged]")
     ] = None,
@@ -65,12 +87,20 @@ def plan(
     search space: what fits, and the smallest number of GPUs on which anything does. Exit code 0 if
     it fits (a space: if anything does), 1 if not, 2 if the call or a file is wrong.
     """
-    from autotune.plan import PlanRequest, plan_config, plan_space
+    from autotune.plan import (
+        PlanRequest,
+        plan_config,
+        plan_scale_out,
+        plan_space,
+        read_counts,
+    )
     from autotune.report.plan import print_config_plan, print_space_plan
+    from autotune.report.scale_out import print_scale_out_plan
 
+    counts = read_counts(gpus, nodes=nodes, tokens=tokens)
     request = PlanRequest(
         model=model,
-        gpus=gpus,
+        gpus=counts[0],
         gpu_type=gpu_type,
         ds_config=ds_config,
         space=space,
@@ -78,25 +108,26 @@ def plan(
         global_batch_size=global_batch_size,
         memory_ceiling=memory_ceiling,
         nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        link=link,
+        probe=probe,
         host_memory=host_memory,
         activation_checkpointing=activation_checkpointing,
         attn_implementation=attn_implementation,
         trainable_parameters=trainable_params,
         devices=devices,
     )
-    if space is not None:
-        space_plan = plan_space(request)
-        if as_json:
-            print(json.dumps(space_plan.to_json(), indent=2))
-        else:
-            print_space_plan(space_plan)
-        fits = space_plan.fits
+    result: Any
+    show: Any
+    if len(counts) > 1:
+        result, show = plan_scale_out(request, counts, tokens=tokens), print_scale_out_plan
+    elif space is not None:
+        result, show = plan_space(request), print_space_plan
     else:
-        config_plan = plan_config(request)
-        if as_json:
-            print(json.dumps(config_plan.to_json(), indent=2))
-        else:
-            print_config_plan(config_plan)
-        fits = config_plan.fits
-    if not fits:
+        result, show = plan_config(request), print_config_plan
+    if as_json:
+        print(json.dumps(result.to_json(), indent=2))
+    else:
+        show(result)
+    if not result.fits:
         raise typer.Exit(1)

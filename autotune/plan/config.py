@@ -77,9 +77,7 @@ def plan_config(request: PlanRequest) -> ConfigPlan:
         training=training,
         device=request.device,
         bill=bill,
-        throughput=predict_throughput(
-            training, request.device, local_ranks=request.local_ranks(request.gpus)
-        ),
+        throughput=predict_throughput(training, request.speed_surroundings(request.gpus)),
         smallest_gpus=smallest_fitting(lambda gpus: _fits(request, training, gpus)),
         errors=_errors(request),
     )

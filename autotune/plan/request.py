@@ -1,5 +1,6 @@
 """What `autotune plan` is asked, resolved to devices, a ceiling and a workload."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,10 @@ from autotune.ds_config.read import read_ds_config
 from autotune.errors import HardwareError
 from autotune.hardware import Device, find_device, load_devices
 from autotune.model_shape import ModelShape, load_model_shape
+from autotune.predict.communication import network_of
 from autotune.predict.memory.predict import Surroundings
+from autotune.predict.networks import Network
+from autotune.predict.throughput import SpeedSurroundings
 from autotune.predict.training import ModelSettings, said_precision
 from autotune.workload import Workload, resolve_workload
 
@@ -32,7 +36,13 @@ class PlanRequest:
     global_batch_size: int | None = None
     memory_ceiling: str = "90%"
     nodes: int | None = None
-    """None packs 8 ranks a node."""
+    """None packs `gpus_per_node` ranks a node."""
+    gpus_per_node: int | None = None
+    """None is 8."""
+    link: str | None = None
+    """Between nodes, such as ib-ndr-400; None takes what such devices usually come with."""
+    probe: Path | None = None
+    """What `autotune probe` measured on the pool; None takes the catalogue."""
     host_memory: str | None = None
     """Of one node; None asks for no verdict on it."""
     activation_checkpointing: bool = False
@@ -47,6 +57,7 @@ class PlanRequest:
             faults.append(f"--gpus {self.gpus}: must be 1 to {MAX_GPUS}")
         for name, value in (
             ("--nodes", self.nodes),
+            ("--gpus-per-node", self.gpus_per_node),
             ("--seq-len", self.seq_len),
             ("--global-batch-size", self.global_batch_size),
             ("--trainable-params", self.trainable_parameters),
@@ -55,6 +66,8 @@ class PlanRequest:
                 faults.append(f"{name} {value}: must be at least 1")
         if not faults and self.nodes and self.gpus % self.nodes:
             faults.append(f"--nodes {self.nodes}: does not divide {self.gpus} GPUs")
+        if self.nodes and self.gpus_per_node:
+            faults.append("--nodes and --gpus-per-node: one follows from the other; give one")
         if self.ds_config is None and self.space is None:
             faults.append("nothing to plan: give a DS_CONFIG, or --space NAME or FILE")
         if faults:
@@ -117,8 +130,41 @@ class PlanRequest:
 
     def local_ranks(self, gpus: int) -> int:
         """Return the ranks that share a node when there are `gpus` in all."""
-        per_node = self.gpus // self.nodes if self.nodes else GPUS_PER_NODE
+        per_node = self.gpus_per_node or GPUS_PER_NODE
+        if self.nodes:
+            per_node = self.gpus // self.nodes
         return min(per_node, gpus)
+
+    @cached_property
+    def network(self) -> Network:
+        """What lies between nodes.
+
+        Raises:
+            HardwareError: unknown.
+        """
+        return network_of(self.device, self.link)
+
+    @cached_property
+    def probed(self) -> Mapping[str, Any] | None:
+        """What the probe's file says; None without one.
+
+        Raises:
+            HardwareError: it cannot be read.
+        """
+        return read_probe(self.probe) if self.probe else None
+
+    def speed_surroundings(self, gpus: int) -> SpeedSurroundings:
+        """Return what decides the speed of `gpus` ranks.
+
+        Raises:
+            HardwareError: the network is unknown, or the probe is none.
+        """
+        return SpeedSurroundings.of(
+            self.device,
+            local_ranks=self.local_ranks(gpus),
+            network=self.network.name,
+            probe=self.probed,
+        )
 
     def surroundings(self, gpus: int) -> Surroundings:
         """Return what a rank runs in when there are `gpus` in all.
@@ -133,3 +179,18 @@ class PlanRequest:
             local_ranks=self.local_ranks(gpus),
             host_bytes=parse_bytes(host, where="--host-memory") if host else None,
         )
+
+
+def read_probe(path: Path) -> Mapping[str, Any]:
+    """Read the file that `autotune probe` writes.
+
+    Raises:
+        HardwareError: there is no such file, or it is no JSON object.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise HardwareError(f"--probe {path}: not readable as JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise HardwareError(f"--probe {path}: must be a JSON object, as autotune probe writes it")
+    return content

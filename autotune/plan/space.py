@@ -86,7 +86,7 @@ class SpacePlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Screened:
+class Screened:
     """A proposal and its memory by closed form."""
 
     proposal: Proposal
@@ -103,7 +103,7 @@ def plan_space(request: PlanRequest) -> SpacePlan:
     assert request.space is not None
     space = load_space(request.space)
     workload = request.workload(request.gpus)
-    groups = _groups(request, space.bind(workload, request.base or None), workload)
+    groups = _groups(request, space, workload)
     lines = [_line(group, request) for group in groups]
     leanest = [_leanest(group).training for group in groups]
     return SpacePlan(
@@ -150,18 +150,24 @@ def _values(parameter: Parameter) -> tuple[Scalar, ...]:
     return (parameter.snap(type(kind.low)(min(max(usual, kind.low), kind.high))),)
 
 
-def _groups(request: PlanRequest, bound: SearchSpace, workload: Workload) -> list[list[_Screened]]:
-    """Screen a bound space and sort it into lines, in the order of the space."""
+def screen(request: PlanRequest, space: SearchSpace, workload: Workload) -> Iterator[Screened]:
+    """Yield the points of a space with their memory by closed form, in the order of the space."""
+    bound = space.bind(workload, request.base or None)
     searched = [p.key for p in bound.parameters]
     surroundings = request.surroundings(workload.world_size)
-    groups: dict[tuple[Scalar, ...], list[_Screened]] = {}
     for proposal in islice(proposals(bound), MAX_PROPOSALS):
         training = _training(request, workload, proposal, searched)
-        bill = screen_memory(training, surroundings)
-        key = tuple(proposal.values.get(name, "") for name in _GROUP_KEYS)
-        groups.setdefault(key, []).append(
-            _Screened(proposal=proposal, training=training, bill=bill)
+        yield Screened(
+            proposal=proposal, training=training, bill=screen_memory(training, surroundings)
         )
+
+
+def _groups(request: PlanRequest, space: SearchSpace, workload: Workload) -> list[list[Screened]]:
+    """Screen a space and sort it into lines."""
+    groups: dict[tuple[Scalar, ...], list[Screened]] = {}
+    for screened in screen(request, space, workload):
+        key = tuple(screened.proposal.values.get(name, "") for name in _GROUP_KEYS)
+        groups.setdefault(key, []).append(screened)
     return list(groups.values())
 
 
@@ -180,7 +186,7 @@ def _training(
     return read_training(ds_config, workload, settings)
 
 
-def _line(group: list[_Screened], request: PlanRequest) -> SpaceLine:
+def _line(group: list[Screened], request: PlanRequest) -> SpaceLine:
     """Confirm the largest micro batch that fits, or show the leanest that does not."""
     surroundings = request.surroundings(request.gpus)
     fitting = [s for s in group if s.bill.fits]
@@ -205,13 +211,11 @@ def _line(group: list[_Screened], request: PlanRequest) -> SpaceLine:
         num_fitting=len(fitting),
         best=chosen.proposal if chosen else None,
         bill=bill,
-        throughput=predict_throughput(
-            training, request.device, local_ranks=request.local_ranks(request.gpus)
-        ),
+        throughput=predict_throughput(training, request.speed_surroundings(request.gpus)),
     )
 
 
-def _leanest(group: list[_Screened]) -> _Screened:
+def _leanest(group: list[Screened]) -> Screened:
     return min(group, key=lambda screened: screened.bill.device.needed_bytes)
 
 

@@ -28,14 +28,17 @@ KINDS = (
 _REDUCING = frozenset({"all_reduce", "broadcast", "reduce"})
 """Kinds for which NCCL has trees, whose latency grows with the logarithm of the nodes."""
 
-START_S = 50e-6
+START_S = 51.5e-6
 """Any collective, called from torch: what 2 MB between two H200s take (47 to 59 us)."""
 LOCAL_HOP_S = 1e-6
 """One step of a ring within a node."""
 NETWORK_HOP_S = 6e-6
 """One step of a ring, or of a tree, from node to node."""
-LOCAL_SHARE = {"all_gather": 0.56, "reduce_scatter": 0.535, "all_reduce": 0.695}
+_UNKNOWN_BYTES_PER_S = 1e9
+LOCAL_SHARE = {"all_gather": 0.54, "reduce_scatter": 0.515, "all_reduce": 0.645}
 """Of NVLink's rate in large collectives, measured between two H200s; others as `all_gather`."""
+_BLEND = 3
+"""How sharply latency gives way to bandwidth as sizes grow, between two H200s."""
 PCIE_SHARE = 0.4
 """The same over PCIe, where every hop goes through the host."""
 PCIE_BYTES_PER_S = 64e9
@@ -111,9 +114,10 @@ class Links:
         Raises:
             HardwareError: no such network; the known ones are listed.
         """
-        name = network or device.network
         local = device.link_bytes_per_s or device.host_bytes_per_s
-        return cls(local_bytes_per_s=local or 1e9, network=find_network(name))
+        return cls(
+            local_bytes_per_s=local or _UNKNOWN_BYTES_PER_S, network=network_of(device, network)
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""
@@ -148,13 +152,21 @@ class Links:
         )
 
     @classmethod
-    def from_probe(cls, probe: Mapping[str, Any], *, device: Device, where: str = "probe") -> Self:
+    def from_probe(
+        cls,
+        probe: Mapping[str, Any],
+        *,
+        device: Device,
+        network: str | None = None,
+        where: str = "probe",
+    ) -> Self:
         """Read the collectives that a probe measured; what it lacks is scaled by the catalogue.
 
         Args:
             probe: `local_ranks` and `collectives`, rows of `kind`, `num_bytes`, `ranks` (a list)
                 and `s`.
             device: what the probe ran on.
+            network: between nodes, where the probe did not cross them; None as in `of_device`.
             where: the file, for messages.
 
         Raises:
@@ -172,11 +184,11 @@ class Links:
                 f"{where}: is no probe: needs local_ranks and collectives, rows of kind, "
                 f"num_bytes, ranks and s ({error!r}); write one with autotune probe"
             ) from error
-        usual = cls.of_device(device)
+        usual = cls.of_device(device, network=network)
         return cls(
             local_bytes_per_s=usual.local_bytes_per_s,
             network=usual.network,
-            source="probe",
+            source="probe" if points else usual.source,  # one rank measures none
             curves={
                 key: Curve(
                     num_bytes=tuple(sorted(rows)),
@@ -185,6 +197,17 @@ class Links:
                 for key, rows in points.items()
             },
         )
+
+
+def network_of(device: Device, name: str | None = None) -> Network:
+    """Return a network by name, or the one that machines with a device usually have.
+
+    Raises:
+        HardwareError: no such network; the known ones are listed.
+    """
+    if name is not None:
+        return find_network(name)
+    return find_network(device.network, where=f"{device.name}: network")
 
 
 def collective_s(kind: str, num_bytes: float, group: Group, links: Links) -> float:
@@ -247,7 +270,7 @@ def _catalogue_s(kind: str, num_bytes: float, group: Group, links: Links) -> flo
             sent *= local_ranks
             rate *= local_ranks
         rate = min(rate, crossing)
-    return math.hypot(_latency_s(kind, group), sent / rate)
+    return float((_latency_s(kind, group) ** _BLEND + (sent / rate) ** _BLEND) ** (1 / _BLEND))
 
 
 def _local_rate(kind: str, links: Links) -> float:

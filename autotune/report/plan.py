@@ -53,7 +53,7 @@ def print_space_plan(plan: SpacePlan) -> None:
     table = Table(title=f"space {plan.space}; sizes in GiB", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in ("stage", "optimizer", "weights", "ckpt"):
         table.add_column(column, no_wrap=True)
-    for column in ("fit", "batch", "needs", "host", "tokens/s"):
+    for column in ("fit", "batch", "needs", "host", "tokens/s", "MFU"):
         table.add_column(column, justify="right", no_wrap=True)
     for line in plan.lines:
         table.add_row(*_cells(line))
@@ -124,10 +124,17 @@ def _print_host(console: Console, host: HostBill) -> None:
 
 
 def _print_speed(console: Console, throughput: Throughput) -> None:
+    step_s = throughput.step_s
+    parts = ", ".join(
+        f"{name} {seconds / step_s:.0%}"
+        for name, seconds in throughput.items.items()
+        if seconds > _SMALL_SHARE * step_s
+    )
     console.print(
-        f"speed, roughly: {throughput.tokens_per_s:,.0f} tokens/s of all ranks "
+        f"speed, predicted: {throughput.tokens_per_s:,.0f} tokens/s of all ranks "
         f"({throughput.tokens_per_s_low:,.0f} to {throughput.tokens_per_s_high:,.0f}), "
-        f"{throughput.step_s:.2f} s a step"
+        f"{step_s:.2f} s a step ({parts}), {throughput.tflops_per_gpu:.0f} TFLOPS a GPU (MFU "
+        f"{throughput.mfu:.0%}); links by {throughput.links}"
     )
 
 
@@ -150,6 +157,7 @@ def _cells(line: SpaceLine) -> tuple[str, ...]:
         f"{device.needed_bytes / GIB:.0f}",
         f"{line.bill.host.total_bytes / GIB:.0f}",
         f"{line.throughput.tokens_per_s:,.0f}" if best else "-",
+        f"{line.throughput.mfu:.0%}" if best else "-",
     )
 
 

@@ -18,8 +18,8 @@ COMMANDS = {
     """,
     "plan": """
         ds_config --activation-checkpointing --attn-implementation --devices --global-batch-size
-        --gpu-type --gpus --host-memory --json --memory-ceiling --model --nodes --seq-len --space
-        --trainable-params
+        --gpu-type --gpus --gpus-per-node --host-memory --json --link --memory-ceiling --model
+        --nodes --probe --seq-len --space --tokens --trainable-params
     """,
     "probe": "--device --gpus --json --nvme-path --output --ray-address",
     "replay": "landscape --json --sampler --save --seeds --trials",

@@ -1,6 +1,7 @@
 """What every evaluator must do, whatever it measures with.
 
-A new evaluator passes each of `CHECKS`, in that order: the last one ends the evaluator.
+A new evaluator that runs ranks passes each of `CHECKS`, in that order: the last one ends the
+evaluator. One that runs nothing passes `CHECKS_OF_ANY`, in that order.
 """
 
 import json
@@ -50,7 +51,7 @@ class Subject:
 Check: TypeAlias = Callable[[Subject], None]
 
 
-def a_fitting_trial_completes_with_a_measurement_of_every_rank(subject: Subject) -> None:
+def a_fitting_trial_completes_with_a_speed_and_a_peak(subject: Subject) -> None:
     marks: list[tuple[str, int, Phase, str]] = []
     outcome = subject.evaluator.evaluate(
         subject.request("complete", stage=0), lambda *mark: marks.append(mark)
@@ -59,19 +60,24 @@ def a_fitting_trial_completes_with_a_measurement_of_every_rank(subject: Subject)
     assert outcome.failure is None
     assert outcome.evaluator == subject.evaluator.name
     assert outcome.duration_s > 0
+    assert 0 < outcome.tokens_per_s.low <= outcome.tokens_per_s.mean
+    assert outcome.peak_bytes > 0
+    assert (outcome.modelled is None) == (outcome.evaluator != "modelled")
+    assert {label for label, *_ in marks} == {"complete"}
+    phases = [phase for _, rank, phase, _ in marks if rank == 0]
+    assert phases == sorted(phases, key=list(Phase).index)
+
+
+def a_complete_trial_has_a_measurement_of_its_ranks(subject: Subject) -> None:
+    outcome = subject.evaluate(subject.request("of-ranks", stage=0))
     measured = outcome.measured
     ranks = subject.ranks or range(subject.workload.world_size)
     assert [rank.rank for rank in measured.ranks] == list(ranks)
     assert measured.tokens_per_step == subject.workload.tokens_per_step
-    assert 0 < measured.tokens_per_s.low <= measured.tokens_per_s.mean
-    assert measured.peak_bytes > 0
     for rank in measured.ranks:
         assert len(rank.boundary_s) == len(rank.inner_s)
         # Only real ranks have losses that mean anything.
         assert len(rank.losses) == (len(rank.boundary_s) + 1 if outcome.has_true_losses else 0)
-    assert {label for label, *_ in marks} == {"complete"}
-    phases = [phase for _, rank, phase, _ in marks if rank == 0]
-    assert phases == sorted(phases, key=list(Phase).index)
 
 
 def a_short_trial_is_composed_from_two_micro_steps(subject: Subject) -> None:
@@ -121,7 +127,7 @@ def a_clearly_slower_trial_is_stopped_and_keeps_its_step_times(subject: Subject)
     assert outcome.status is Status.SLOW, outcome
     assert outcome.failure is not None
     assert "slower" in outcome.failure.reason
-    assert outcome.measured.tokens_per_s.mean < 1e12
+    assert outcome.tokens_per_s.mean < 1e12
 
 
 def a_trial_as_fast_as_the_best_is_not_slow(subject: Subject) -> None:
@@ -181,10 +187,13 @@ def cancel_ends_running_trials_soon(subject: Subject) -> None:
         assert time.monotonic() - began < 5
 
 
-CHECKS: tuple[Check, ...] = (
-    a_fitting_trial_completes_with_a_measurement_of_every_rank,
+CHECKS_OF_RANKS: tuple[Check, ...] = (
+    a_complete_trial_has_a_measurement_of_its_ranks,
     a_short_trial_is_composed_from_two_micro_steps,
     whole_steps_time_every_micro_step,
+)
+CHECKS_OF_ANY: tuple[Check, ...] = (
+    a_fitting_trial_completes_with_a_speed_and_a_peak,
     a_trial_that_does_not_fit_says_how_much_it_needed,
     a_refused_config_is_invalid,
     a_clearly_slower_trial_is_stopped_and_keeps_its_step_times,
@@ -193,6 +202,7 @@ CHECKS: tuple[Check, ...] = (
     as_many_trials_as_it_has_room_for_run_at_once,
     cancel_ends_running_trials_soon,
 )
+CHECKS = (*CHECKS_OF_RANKS, *CHECKS_OF_ANY)
 
 
 def _nobody(label: str, rank: int, phase: Phase, where: str) -> None:
@@ -201,6 +211,8 @@ def _nobody(label: str, rank: int, phase: Phase, where: str) -> None:
 
 def _check_log(subject: Subject, outcome: Outcome) -> None:
     assert outcome.failure is not None
-    assert outcome.failure.log
+    # What nobody ran has no log.
+    assert bool(outcome.failure.log) == (outcome.evaluator != "modelled")
     if subject.study_folder is not None:
+        assert outcome.failure.log
         assert (subject.study_folder / outcome.failure.log).read_text(encoding="utf-8")

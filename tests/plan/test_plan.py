@@ -195,6 +195,10 @@ def test_there_may_be_no_smallest_count() -> None:
         ({"gpus": 4_097}, HardwareError, "--gpus 4097: must be 1 to 4096"),
         ({"seq_len": 0}, HardwareError, "--seq-len 0: must be at least 1"),
         ({"nodes": 3}, HardwareError, "--nodes 3: does not divide 8 GPUs"),
+        ({"gpus_per_node": 0}, HardwareError, "--gpus-per-node 0: must be at least 1"),
+        ({"nodes": 2, "gpus_per_node": 4}, HardwareError, "one follows from the other; give one"),
+        ({"link": "string"}, HardwareError, "--link string: unknown network; known: ib-edr-100"),
+        ({"probe": Path("nowhere.json")}, HardwareError, "--probe nowhere.json: not readable"),
         ({"memory_ceiling": "81GiB"}, HardwareError, "is above the device's 79.11 GiB"),
         ({"memory_ceiling": "80"}, HardwareError, r"GB \(1000\^3 bytes\) or GiB"),
         ({"host_memory": "-1GiB"}, HardwareError, "--host-memory -1GiB: must be more than zero"),
@@ -243,3 +247,22 @@ def test_a_model_that_nobody_wrote_down_is_planned_from_its_code(
     assert result.bill.method == "traced"
     assert "model family qwen3" in result.bill.unmeasured
     assert result.fits
+
+
+@pytest.mark.parametrize(
+    ("speeds", "message"),
+    [
+        ("", "mine: its speed cannot be predicted without bf16_tflops, memory_gb_per_s, host_gb"),
+        (
+            "bf16_tflops: 100, memory_gb_per_s: 900, host_gb_per_s: 16, network: string",
+            "mine: network string: unknown network; known: ib-edr-100",
+        ),
+    ],
+)
+def test_an_own_device_needs_speeds_and_a_known_network(
+    tmp_path: Path, config: Path, speeds: str, message: str
+) -> None:
+    file = tmp_path / "devices.yaml"
+    file.write_text(f"- {{name: mine, memory: 80GiB, {speeds}}}\n")
+    with pytest.raises(HardwareError, match=message):
+        plan_config(request(ds_config=config, gpu_type="mine", devices=file))

@@ -5,11 +5,25 @@ order of modules; prefetching and the reuse distance act from the second pass on
 """
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from autotune.predict.memory.allocator import GATHER, MAIN, Block
-from autotune.predict.memory.engine import Engine
+from autotune.predict.memory.allocator import GATHER, MAIN, Block, CachingAllocator
 from autotune.predict.memory.items import Item
 from autotune.predict.training import Training
+from autotune.predict.zero_settings import ZeroSettings
+
+
+class ParameterHolder(Protocol):
+    """What gathers ask of a rank: an engine, or only its parameters' sizes."""
+
+    training: Training
+    zero: ZeroSettings
+    allocator: CachingAllocator
+    element_bytes: int
+    elements: list[int]
+
+    def transient(self, num_bytes: int, item: Item, stream: int = MAIN) -> None:
+        """Allocate something that is gone at once."""
 
 
 @dataclass(slots=True)
@@ -26,7 +40,7 @@ class Flight:
 class Gathers:
     """Which parameters are whole on this rank, and when they go."""
 
-    def __init__(self, engine: Engine, *, partitions: int, persistent: set[int]) -> None:
+    def __init__(self, engine: ParameterHolder, *, partitions: int, persistent: set[int]) -> None:
         self.engine = engine
         self.zero = engine.zero
         self.allocator = engine.allocator

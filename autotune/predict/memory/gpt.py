@@ -6,6 +6,7 @@ Kept per GPT-2 layer without checkpointing, in 16 bit: `tokens x (16 hidden + 10
 
 from dataclasses import dataclass
 
+from autotune.model_shape import ModelShape
 from autotune.predict.memory.attention import attention, attention_backward
 from autotune.predict.memory.decoder import Decoder
 from autotune.predict.memory.items import Item
@@ -53,10 +54,7 @@ def network(training: Training) -> Network:
     positions = weights.add("wpe", rows * hidden)
     final = _norm(weights, "final_norm", hidden) if is_opt else None
     make = _opt_layer if is_opt else _gpt2_layer
-    layers = tuple(
-        make(weights, f"layers.{i}", hidden, shape.intermediate_size)
-        for i in range(shape.num_hidden_layers)
-    )
+    layers = tuple(make(weights, f"layers.{i}", shape) for i in range(shape.num_hidden_layers))
     final = final or _norm(weights, "ln_f", hidden)
     tied = shape.tie_word_embeddings
     head = embedding if tied else weights.add("lm_head", shape.vocab_size * hidden)
@@ -76,10 +74,11 @@ def _norm(weights: Weights, name: str, width: int) -> Norm:
     )
 
 
-def _gpt2_layer(weights: Weights, name: str, hidden: int, mlp: int) -> Layer:
+def _gpt2_layer(weights: Weights, name: str, shape: ModelShape) -> Layer:
+    hidden, mlp, width = shape.hidden_size, shape.intermediate_size, shape.attention_width
     first = _norm(weights, f"{name}.ln_1", hidden)
-    projection = weights.dense(f"{name}.c_attn", hidden, 3 * hidden, bias=True, adapted=True)
-    output = weights.dense(f"{name}.c_proj", hidden, hidden, bias=True)
+    projection = weights.dense(f"{name}.c_attn", hidden, 3 * width, bias=True, adapted=True)
+    output = weights.dense(f"{name}.c_proj", width, hidden, bias=True)
     second = _norm(weights, f"{name}.ln_2", hidden)
     return Layer(
         projections=(projection,),
@@ -91,12 +90,13 @@ def _gpt2_layer(weights: Weights, name: str, hidden: int, mlp: int) -> Layer:
     )
 
 
-def _opt_layer(weights: Weights, name: str, hidden: int, mlp: int) -> Layer:
+def _opt_layer(weights: Weights, name: str, shape: ModelShape) -> Layer:
+    hidden, mlp, width = shape.hidden_size, shape.intermediate_size, shape.attention_width
     projections = tuple(
-        weights.dense(f"{name}.{p}_proj", hidden, hidden, bias=True, adapted=p != "k")
+        weights.dense(f"{name}.{p}_proj", hidden, width, bias=True, adapted=p != "k")
         for p in ("k", "v", "q")
     )
-    output = weights.dense(f"{name}.out_proj", hidden, hidden, bias=True)
+    output = weights.dense(f"{name}.out_proj", width, hidden, bias=True)
     first = _norm(weights, f"{name}.self_attn_layer_norm", hidden)
     return Layer(
         projections=projections,
@@ -216,7 +216,7 @@ class GptDecoder(Decoder):
             return (layers.linear(layer.projections[0]),)
         of_key, of_value, of_query = layer.projections
         query = layers.linear(of_query)
-        scaled = layers.activation(self.hidden)
+        scaled = layers.activation(self.attention.width)
         self.recorder.free(query)
         return scaled, layers.linear(of_key), layers.linear(of_value)
 
@@ -285,13 +285,13 @@ class GptDecoder(Decoder):
         layers, recorder = self.layers, self.recorder
         query, key, value = gradients
         if not self.is_opt:
-            joined = layers.activation_gradient(3 * self.hidden)
+            joined = layers.activation_gradient(3 * self.attention.width)
             recorder.free(query, key, value)
             return layers.linear_backward(layer.projections[0], joined, saved.take("normal_in"))
         of_key, of_value, of_query = layer.projections
         total = layers.linear_backward(of_value, value)
         total = layers.linear_backward(of_key, key, added_to=total)
-        scaled = layers.activation_gradient(self.hidden)
+        scaled = layers.activation_gradient(self.attention.width)
         recorder.free(query)
         return layers.linear_backward(of_query, scaled, saved.take("normal_in"), added_to=total)
 

@@ -1,0 +1,128 @@
+"""The modelled evaluator: nothing runs; memory and speed are predicted.
+
+Its outcomes carry `Modelled` where a trial that ran has a measurement, so that no table can take
+the one for the other.
+"""
+
+import time
+from dataclasses import dataclass, field
+
+from autotune.ceiling import format_gib
+from autotune.errors import AutotuneError
+from autotune.evaluate import OnMark, TrialRequest
+from autotune.evaluate.on_pool import CLEARLY_SLOWER
+from autotune.outcome import Failure, Modelled, Outcome, Phase, Status
+from autotune.predict.memory.bill import Bill
+from autotune.predict.memory.items import Part
+from autotune.predict.memory.predict import Surroundings, predict_memory
+from autotune.predict.speed_calibration import SpeedCalibration
+from autotune.predict.throughput import SpeedSurroundings, predict_throughput
+from autotune.predict.training import ModelSettings, Training, read_training
+from autotune.step_times import Interval
+from autotune.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelledEvaluator:
+    """Says what a trial would need and how fast it would be."""
+
+    workload: Workload
+    memory: Surroundings
+    """Device, ceiling and host of a rank."""
+    speed: SpeedSurroundings
+    calibration: SpeedCalibration = field(default_factory=SpeedCalibration)
+    """Of measured trials of the same workload on the same pool; none by default."""
+
+    @property
+    def name(self) -> str:
+        """These numbers come from no device at all."""
+        return "modelled"
+
+    @property
+    def capacity(self) -> int:
+        """One: it is one computation in one process."""
+        return 1
+
+    def evaluate(self, request: TrialRequest, on_mark: OnMark) -> Outcome:
+        """Predict the trial; tens of milliseconds, more for an architecture that is traced."""
+        began = time.monotonic()
+        on_mark(request.label, 0, Phase.BUILD, "reading the config")
+        try:
+            training = self._training(request)
+            bill = predict_memory(training, self.memory)
+        except AutotuneError as error:
+            failure = Failure(reason="; ".join(error.faults), rank=None, phase=Phase.INIT)
+            return self._outcome(Status.INVALID, began, failure=failure)
+        on_mark(request.label, 0, Phase.INIT, "memory predicted")
+        if bill.fits is False:
+            return self._outcome(Status.REJECTED, began, failure=_too_large(bill))
+        modelled = self._modelled(training, bill)
+        on_mark(request.label, 0, Phase.STEADY, "speed predicted")
+        best = request.best_tokens_per_s
+        if best is not None and best > CLEARLY_SLOWER * modelled.tokens_per_s.mean:
+            failure = Failure(
+                reason="predicted to be clearly slower than the best trial", phase=Phase.STEADY
+            )
+            return self._outcome(Status.SLOW, began, modelled=modelled, failure=failure)
+        return self._outcome(Status.COMPLETE, began, modelled=modelled)
+
+    def cancel(self) -> None:
+        """Do nothing: what is under way ends within a second by itself."""
+
+    def _training(self, request: TrialRequest) -> Training:
+        settings = request.model_settings
+        attention = settings.get("attn_implementation")
+        return read_training(
+            request.ds_config,
+            self.workload,
+            ModelSettings(
+                activation_checkpointing=bool(settings.get("activation_checkpointing", False)),
+                attn_implementation=str(attention) if attention else None,
+            ),
+        )
+
+    def _modelled(self, training: Training, bill: Bill) -> Modelled:
+        speed = self.calibration.correct(predict_throughput(training, self.speed))
+        device = bill.device
+        return Modelled(
+            tokens_per_s=Interval(
+                speed.tokens_per_s, speed.tokens_per_s_low, speed.tokens_per_s_high
+            ),
+            peak_bytes=device.peak_allocated_bytes + device.outside_bytes,
+        )
+
+    def _outcome(
+        self,
+        status: Status,
+        began: float,
+        *,
+        modelled: Modelled | None = None,
+        failure: Failure | None = None,
+    ) -> Outcome:
+        return Outcome(
+            status=status,
+            evaluator=self.name,
+            modelled=modelled,
+            failure=failure,
+            duration_s=time.monotonic() - began,
+        )
+
+
+def _too_large(bill: Bill) -> Failure:
+    """Say what does not fit: the device, or else the host that its ranks share."""
+    device, host = bill.device, bill.host
+    if device.fits is not False:
+        return Failure(
+            reason=f"predicted to need {format_gib(host.total_bytes)} of host memory a node",
+            rank=0,
+            phase=Phase.INIT,
+            needed_bytes=host.total_bytes,
+        )
+    # A job that is fragmented runs out below its own peak's sum.
+    needed = max(device.needed_bytes, (device.ceiling_bytes or 0) + 1)
+    return Failure(
+        reason=f"predicted not to fit: needs {format_gib(needed)}; shrink {device.advice}",
+        rank=0,
+        phase=Phase.INIT if device.part == Part.INIT.value else Phase.STEADY,
+        needed_bytes=needed,
+    )

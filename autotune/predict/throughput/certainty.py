@@ -1,0 +1,54 @@
+"""How sure a predicted speed is: by the errors on measured runs, wider for what they lack."""
+
+import math
+
+from autotune.predict.memory.coverage import unmeasured
+from autotune.predict.memory.experts import expert_sizes
+from autotune.predict.throughput.surroundings import SpeedSurroundings
+from autotune.predict.training import Training
+
+BASE = 0.2
+"""Logarithmic half width that covers nine in ten of the runs on an H200, each predicted with
+constants fitted to other models."""
+_DEVICES = {"h200": 0.0, "h100-80gb": 0.1, "a100-80gb": 0.15, "a100-40gb": 0.15}
+"""Others that published speeds speak for, less surely."""
+OTHER_DEVICE = 0.4
+UNMEASURED = 0.15
+"""Anything in the job that no measured run has."""
+EXPERTS = 0.3
+"""Mixture of experts: Hugging Face's loop over experts launches more than the program says."""
+SPLIT_MODEL = 0.3
+"""Tensor or pipeline parallelism: a few published speeds speak for it."""
+UNKNOWN_LINKS = 0.5
+"""Relative error of the catalogue's links, for the part of a step that waits for them."""
+UNKNOWN_HOST = 0.6
+"""The same for a host's single cores, and for its CPUAdam."""
+
+
+def log_width(
+    training: Training, surroundings: SpeedSurroundings, items: dict[str, float]
+) -> float:
+    """Return how far the logarithm of the speed may be off, either way.
+
+    Args:
+        training: the job.
+        surroundings: what it runs on; a probe makes its links and host known.
+        items: seconds of a step.
+    """
+    step_s = sum(items.values())
+    share = {name: seconds / step_s for name, seconds in items.items()}
+    probed = surroundings.links.source == "probe"
+    offloads = training.zero.offload_optimizer.enabled
+    known_adam = surroundings.cpu_adam_elements_per_s is not None
+    splits = surroundings.tensor_parallel > 1 or surroundings.pipeline_stages > 1
+    widths = (
+        BASE,
+        _DEVICES.get(surroundings.device.name, OTHER_DEVICE),
+        UNMEASURED if unmeasured(training) else 0.0,
+        SPLIT_MODEL if splits else 0.0,
+        EXPERTS if expert_sizes(training.model) else 0.0,
+        0.0 if probed else UNKNOWN_LINKS * share["communication"],
+        UNKNOWN_HOST * share["launches"],
+        UNKNOWN_HOST * share["optimizer"] if offloads and not known_adam else 0.0,
+    )
+    return math.hypot(*widths)

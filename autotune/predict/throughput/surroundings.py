@@ -1,0 +1,103 @@
+"""What a job runs on, as far as its speed is concerned."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from autotune.errors import HardwareError
+from autotune.hardware import Device
+from autotune.predict.communication import Group, Links, collective_s
+from autotune.predict.training import Training
+
+NVME_BYTES_PER_S = 3e9
+"""Of one node's drive, reading or writing: what DeepSpeed's own io reaches on common ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedSurroundings:
+    """Device, links, and what the ranks of a node share."""
+
+    device: Device
+    local_ranks: int
+    """Ranks that share a node."""
+    links: Links
+    cpu_adam_elements_per_s: float | None = None
+    """One rank's share, from a probe; None takes the model's own rate for a whole node."""
+    nvme_bytes_per_s: float | None = None
+    """One rank's share, from a probe; None shares `NVME_BYTES_PER_S`."""
+    host_bytes_per_s: float | None = None
+    """Between one rank's device and the host, from a probe; None takes the device's."""
+    silent: bool = False
+    """Nothing is really sent: what an emulated rank without timed collectives sees."""
+    tensor_parallel: int = 1
+    """Ranks that share each layer's matrices, within a node."""
+    pipeline_stages: int = 1
+
+    @classmethod
+    def of(
+        cls,
+        device: Device,
+        *,
+        local_ranks: int,
+        network: str | None = None,
+        probe: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Return surroundings by catalogue, or by what a probe of the pool measured.
+
+        Raises:
+            HardwareError: the network is unknown, or the probe cannot be read.
+        """
+        if probe is None:
+            links = Links.of_device(device, network=network)
+            return cls(device=device, local_ranks=local_ranks, links=links)
+        transfers, adam = probe.get("transfers") or {}, probe.get("cpu_adam") or {}
+        nvme = probe.get("nvme") or {}
+        return cls(
+            device=device,
+            local_ranks=local_ranks,
+            links=Links.from_probe(probe, device=device, network=network),
+            cpu_adam_elements_per_s=adam.get("elements_per_s"),
+            nvme_bytes_per_s=min(nvme.values(), default=None),
+            host_bytes_per_s=min(transfers.values(), default=None),
+        )
+
+    @property
+    def to_host_bytes_per_s(self) -> float:
+        """Between one rank's device and its host's memory, one direction."""
+        return self.host_bytes_per_s or self.device.host_bytes_per_s
+
+    def drive_bytes_per_s(self, training: Training) -> float:
+        """One rank's share of its node's NVMe drive."""
+        sharing = min(self.local_ranks, training.world_size)
+        return self.nvme_bytes_per_s or NVME_BYTES_PER_S / sharing
+
+    def group(self, training: Training) -> Group:
+        """Return the data-parallel ranks of one shard; tensor-parallel neighbours lie between."""
+        per_node = max(self.local_ranks // self.tensor_parallel, 1)
+        return Group.whole(training.world_size, local_ranks=per_node)
+
+    def collective_s(self, kind: str, num_bytes: float, group: Group) -> float:
+        """Return the seconds of a collective; 0 where nothing is really sent."""
+        return 0.0 if self.silent else collective_s(kind, num_bytes, group, self.links)
+
+    def alone(self) -> Self:
+        """Return the surroundings of one rank that plays its part alone."""
+        return replace(self, silent=True, local_ranks=1)
+
+
+def check_speeds(device: Device, precision: str) -> None:
+    """Refuse a device that its owner described by its memory alone.
+
+    Raises:
+        HardwareError: nothing is known of a speed that a step depends on; all are named.
+    """
+    speeds = {
+        f"{precision}_tflops": device.flops(precision),
+        "memory_gb_per_s": device.memory_bytes_per_s,
+        "host_gb_per_s": device.host_bytes_per_s,
+    }
+    missing = [name for name, speed in speeds.items() if not speed]
+    if missing:
+        raise HardwareError(
+            f"--devices: {device.name}: its speed cannot be predicted without {', '.join(missing)}"
+        )

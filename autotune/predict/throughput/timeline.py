@@ -1,0 +1,204 @@
+"""A micro step on three clocks: the host that launches, the device, and the wire.
+
+The host runs ahead until the device is busy; the device waits for the host where kernels are
+small, and for the wire where a gather is late. Collectives queue on one wire, as on NCCL's stream.
+"""
+
+from dataclasses import dataclass
+
+from autotune.predict.communication import START_S, Group
+from autotune.predict.throughput.gather_plan import GatherPlan, plan_gathers
+from autotune.predict.throughput.kernels import KERNEL_S
+from autotune.predict.throughput.rates import Rates
+from autotune.predict.throughput.surroundings import SpeedSurroundings
+from autotune.predict.throughput.visits import Visits
+from autotune.predict.training import Training
+
+_INT4_BYTES = 0.5
+GRADIENT_LAUNCHES = 4
+"""Below stage 3, per gradient: its hook, the copy into the bucket, the look at what is full."""
+
+
+@dataclass(slots=True)
+class Spans:
+    """Where the seconds of a micro step go; they add up to its length."""
+
+    compute: float = 0.0
+    launches: float = 0.0
+    """The device waits for the host."""
+    communication: float = 0.0
+    """The device waits for the wire, or is slowed by what runs beside its kernels."""
+    sent: float = 0.0
+    """What the wire is busy; not part of the length."""
+
+    @property
+    def length_s(self) -> float:
+        """The micro step, from start to end."""
+        return self.compute + self.launches + self.communication
+
+
+class Timeline:
+    """Runs visits on the clocks.
+
+    Args:
+        training: the job.
+        surroundings: what it runs on.
+        visits: the micro step.
+        rates: the constants.
+        reduces: whether gradients are reduced in it.
+    """
+
+    def __init__(
+        self,
+        training: Training,
+        surroundings: SpeedSurroundings,
+        visits: Visits,
+        *,
+        rates: Rates,
+        reduces: bool,
+    ) -> None:
+        self.training, self.zero = training, training.zero
+        self.surroundings, self.visits, self.rates = surroundings, visits, rates
+        self.sharded = training.zero.stage == 3
+        self.reduces = reduces and training.world_size > 1
+        self.ranks = training.world_size
+        self.group = surroundings.group(training)
+        hpz = min(training.zero.hpz_partition_size, training.world_size)
+        self.node_group = Group(ranks=hpz) if hpz > 1 else None
+        self.host = self.device = self.wire = 0.0
+        self.spans = Spans()
+        self.bucket_elements = 0
+        self.reduced_at = 0.0
+        self.arrivals: dict[int, float] = {}
+        gathers = self.sharded and training.world_size > 1
+        self.plan = plan_gathers(training, visits) if gathers else None
+
+    def run(self) -> Spans:
+        """Run the micro step."""
+        rates, launch_s = self.rates, self.rates.launch_s
+        byte_s = rates.traffic / self.surroundings.device.memory_bytes_per_s
+        for index, visit in enumerate(self.visits.visits):
+            began = self.host
+            ready = self._fetch(self.plan, index) if self.plan is not None else 0.0
+            if self.sharded:
+                self.host += self.rates.hook_s
+            self.host += visit.num_kernels * launch_s
+            device_s = (
+                visit.product_s / rates.matmul
+                + visit.traffic_bytes * byte_s
+                + visit.num_kernels * KERNEL_S
+            )
+            self._compute(device_s, began_s=began, ready_s=ready)
+            for parameter in visit.gradients:
+                self._gradient(parameter)
+        self._flush()
+        if self.zero.stage and self.reduces:
+            self._wait_for_wire(self.reduced_at)
+        self._wait_for_host(self.host)
+        hidden = max(self.spans.sent - self.spans.communication, 0.0)
+        self.spans.communication += rates.contention * hidden
+        return self.spans
+
+    # ------------------------------------------------------------------ the device
+    def _compute(self, seconds: float, *, began_s: float, ready_s: float) -> None:
+        """Run a module's kernels, not before the host launches them nor before weights arrive."""
+        self._wait_for_wire(ready_s)
+        self._wait_for_host(began_s)
+        self.device += seconds
+        self.spans.compute += seconds
+        # The last kernel cannot have run before it was launched.
+        self._wait_for_host(self.host)
+
+    def _wait_for_host(self, until_s: float) -> None:
+        if until_s > self.device:
+            self.spans.launches += until_s - self.device
+            self.device = until_s
+
+    def _wait_for_wire(self, until_s: float) -> None:
+        # What the host would have kept waiting anyway is not the wire's fault.
+        self._wait_for_host(min(self.host, until_s))
+        if until_s > self.device:
+            self.spans.communication += until_s - self.device
+            self.device = until_s
+
+    def _send(self, kind: str, num_bytes: float, *, group: Group, after_s: float) -> float:
+        """Queue a collective; returns when it has ended."""
+        seconds = self.surroundings.collective_s(kind, num_bytes, group)
+        if seconds:
+            # Until NCCL has it, the host is busy too.
+            self.host += START_S
+        self.spans.sent += seconds
+        self.wire = max(self.wire, after_s) + seconds
+        return self.wire
+
+    # ------------------------------------------------------------------ stage 3's weights
+    def _fetch(self, plan: GatherPlan, index: int) -> float:
+        """Start a module's gathers; returns when its own weights have arrived."""
+        fetch = plan.fetches[index]
+        for number in fetch.demanded:
+            self._gather(plan, number)
+            # Nothing can be hidden behind it: all ranks meet here, and no host runs on alone.
+            self.host = max(self.host, self.arrivals[number])
+        ready = max((self.arrivals[number] for number in fetch.awaited), default=0.0)
+        for number in fetch.prefetched:
+            self._gather(plan, number)
+        return ready
+
+    def _gather(self, plan: GatherPlan, number: int) -> None:
+        gather, training = plan.gathers[number], self.training
+        whole_bytes = training.element_bytes * gather.num_elements
+        group = self.node_group if gather.again and self.node_group else self.group
+        self.host += gather.num_tensors * self.rates.hook_s
+        if gather.coalesced:
+            self.host += gather.num_tensors * group.ranks * self.rates.piece_s
+        element_bytes = 1 if self.zero.quantized_weights else training.element_bytes
+        after = self.host if self.zero.overlap_comm else max(self.host, self.device)
+        fetched_s = self._load_s(whole_bytes / self.ranks)
+        copied_s = 2 * whole_bytes / self.surroundings.device.memory_bytes_per_s
+        num_bytes = element_bytes * gather.num_elements
+        arrived = self._send("all_gather", num_bytes, group=group, after_s=after + fetched_s)
+        self.arrivals[number] = arrived + (copied_s if gather.coalesced else 0.0)
+
+    def _load_s(self, shard_bytes: float) -> float:
+        """Return what an offloaded shard's way to the device takes."""
+        where = self.zero.offload_param.device
+        if where == "none":
+            return 0.0
+        seconds = shard_bytes / self.surroundings.to_host_bytes_per_s
+        if where == "nvme":
+            seconds += shard_bytes / self.surroundings.drive_bytes_per_s(self.training)
+        return seconds
+
+    # ------------------------------------------------------------------ gradients
+    def _gradient(self, parameter: int) -> None:
+        """A gradient enters the bucket; a full bucket is reduced."""
+        elements = self.visits.parameters[parameter].num_elements
+        if self.sharded:
+            self.host += self.rates.hook_s + self.ranks * self.rates.piece_s
+            if self.zero.offload_optimizer.enabled:
+                # Each shard's copy to the host waits for the device.
+                self._wait_for_host(self.host)
+                self.host = self.device
+        elif self.zero.stage:
+            self.host += GRADIENT_LAUNCHES * self.rates.launch_s
+        if self.bucket_elements + elements > self.zero.reduce_bucket_size:
+            self._flush()
+        self.bucket_elements += elements
+
+    def _flush(self) -> None:
+        """Reduce the bucket; below stage 3 DeepSpeed reduces all of it on every rank."""
+        elements, self.bucket_elements = self.bucket_elements, 0
+        if not elements or not self.reduces or not self.zero.stage:
+            return
+        kind = "reduce_scatter" if self.sharded and self.zero.reduce_scatter else "all_reduce"
+        if self.zero.overlap_comm:
+            # The bucket before must be gone: there are two.
+            self._wait_for_wire(self.reduced_at)
+        num_bytes = float(self.training.communication_bytes * elements)
+        if self.sharded and self.zero.quantized_gradients:
+            num_bytes *= _INT4_BYTES / self.training.communication_bytes
+        self.reduced_at = self._send(
+            kind, num_bytes, group=self.group, after_s=max(self.device, self.host)
+        )
+        if not self.zero.overlap_comm:
+            self._wait_for_wire(self.reduced_at)

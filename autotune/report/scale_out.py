@@ -1,0 +1,97 @@
+"""`autotune plan` over several numbers of GPUs, for a reader."""
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from autotune.ceiling import GIB
+from autotune.plan import ScaleOutPlan
+from autotune.plan.scale_out import World
+
+_SHOWN = (
+    "zero_optimization.stage",
+    "train_micro_batch_size_per_gpu",
+    "zero_optimization.offload_optimizer.device",
+    "zero_optimization.offload_param.device",
+    "model.activation_checkpointing",
+)
+"""Keys with a column of their own."""
+
+
+def print_scale_out_plan(plan: ScaleOutPlan) -> None:
+    """Print one line per number of GPUs, what moves between them, and where sending takes over."""
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(
+        f"{plan.model} on {plan.device.name}, {plan.network.name} between nodes; everything "
+        "predicted"
+    )
+    title = f"the fastest of space {plan.space} that fits" if plan.space else "the ds_config"
+    table = Table(title=title, box=SIMPLE_HEAD, padding=0, pad_edge=False)
+    for column in ("GPUs", "stage", "batch", "acc", "ckpt", "offload"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for column in ("GiB", "tokens/s", "+", "TFLOPS", "MFU", "sent"):
+        table.add_column(column, justify="right", no_wrap=True)
+    if plan.tokens is not None:
+        table.add_column("GPU-hours", justify="right", no_wrap=True)
+    for world in plan.worlds:
+        if world.throughput is not None:
+            table.add_row(*_cells(world, tokens=plan.tokens))
+    console.print(table)
+    console.print(
+        "acc: accumulation; ckpt: activation checkpointing; GiB: of a rank; +: how much faster it "
+        "may be, and by the same factor slower; sent: share of a step that waits for communication"
+    )
+    for world in plan.worlds:
+        if world.problem:
+            console.print(f"{world.gpus:,} GPUs: {world.problem}")
+        elif not world.fits:
+            console.print(f"{world.gpus:,} GPUs: does not fit")
+    _print_moves(console, plan)
+    _print_sending(console, plan)
+
+
+def _cells(world: World, *, tokens: float | None) -> tuple[str, ...]:
+    assert world.training is not None
+    assert world.bill is not None
+    assert world.throughput is not None
+    training, speed = world.training, world.throughput
+    cells = (
+        f"{world.gpus:,}",
+        str(training.zero.stage),
+        str(training.micro_batch_size),
+        str(training.accumulation),
+        "yes" if training.activation_checkpointing else "no",
+        _offload(world),
+        f"{world.bill.device.needed_bytes / GIB:.0f}",
+        f"{speed.tokens_per_s / 1e3:,.0f}k",
+        f"{speed.tokens_per_s_high / speed.tokens_per_s - 1:.0%}",
+        f"{speed.tflops_per_gpu:.0f}",
+        f"{speed.mfu:.0%}",
+        f"{world.communication_share:.0%}",
+    )
+    return cells if tokens is None else (*cells, f"{world.gpu_hours(tokens):,.0f}")
+
+
+def _offload(world: World) -> str:
+    assert world.training is not None
+    zero = world.training.zero
+    places = [zero.offload_optimizer.device, zero.offload_param.device]
+    return "no" if places == ["none", "none"] else "+".join(p for p in places if p != "none")
+
+
+def _print_moves(console: Console, plan: ScaleOutPlan) -> None:
+    """Print the keys without a column that differ between the best configs."""
+    found = [world.values for world in plan.worlds if world.values is not None]
+    keys = sorted({key for values in found for key in values} - set(_SHOWN))
+    for key in keys:
+        values = [str(values.get(key, "-")) for values in found]
+        if len(set(values)) > 1:
+            console.print(f"moves: {key}: {', '.join(values)}")
+
+
+def _print_sending(console: Console, plan: ScaleOutPlan) -> None:
+    shares = [w.communication_share for w in plan.worlds if w.throughput is not None]
+    if (gpus := plan.communication_takes_over_at) is not None:
+        console.print(f"communication takes over at {gpus:,} GPUs: most of a step waits for it")
+    elif shares:
+        console.print(f"communication takes over nowhere here: {max(shares):.0%} at most")

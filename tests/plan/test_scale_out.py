@@ -1,0 +1,150 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.errors import HardwareError, WorkloadError
+from autotune.plan import PlanRequest, plan_scale_out, read_counts
+from tests.plan.test_plan import CONFIG, SMALL_SPACE, request, run
+
+COUNTS = (8, 64, 512)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    file = tmp_path / "ds_config.json"
+    file.write_text(json.dumps(CONFIG))
+    return file
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Path:
+    file = tmp_path / "small.yaml"
+    file.write_text(SMALL_SPACE)
+    return file
+
+
+def _request(**changes: Any) -> PlanRequest:
+    return request(**{"model": "1.3b", "gpu_type": "a100-80gb"} | changes)
+
+
+def test_a_config_on_several_numbers_of_gpus(config: Path) -> None:
+    plan = plan_scale_out(_request(ds_config=config), COUNTS, tokens=1e12)
+    assert [world.gpus for world in plan.worlds] == list(COUNTS)
+    assert plan.fits
+    for world in plan.worlds:
+        assert world.fits
+        assert world.throughput is not None
+        seconds = 1e12 / world.throughput.tokens_per_s
+        assert world.gpu_hours(1e12) == pytest.approx(seconds * world.gpus / 3600)
+        assert 0 <= world.communication_share < 1
+
+
+def test_of_a_space_the_fastest_that_fits_is_shown(space: Path) -> None:
+    plan = plan_scale_out(_request(space=str(space)), COUNTS)
+    for world in plan.worlds:
+        assert world.fits
+        assert world.values is not None
+        assert world.training is not None
+        assert world.training.zero.stage == world.values["zero_optimization.stage"]
+
+
+def test_communication_takes_over_where_the_network_is_slow(space: Path) -> None:
+    batch = {"space": str(space), "global_batch_size": 512}
+    fast, slow = (
+        plan_scale_out(_request(**batch, link=link), COUNTS)
+        for link in ("ib-ndr-400", "ethernet-10g")
+    )
+    shares = [world.communication_share for world in slow.worlds]
+    assert shares[0] < 0.2 < 0.5 < shares[-1]
+    assert fast.communication_takes_over_at != 8
+    assert slow.communication_takes_over_at in {64, 512}
+
+
+def test_a_batch_that_cannot_be_shared_out_is_a_line_of_its_own(config: Path) -> None:
+    plan = plan_scale_out(_request(ds_config=config, global_batch_size=128), COUNTS)
+    problems = [world.problem for world in plan.worlds]
+    assert problems[0] is None
+    assert problems[-1] is not None
+    assert "512" in problems[-1]
+    assert plan.fits
+    assert json.dumps(plan.to_json(), allow_nan=False)
+
+
+def test_a_fault_that_every_number_has_ends_the_call(config: Path) -> None:
+    with pytest.raises(WorkloadError, match="--model nowhere"):
+        plan_scale_out(_request(ds_config=config, model="nowhere"), COUNTS)
+    with pytest.raises(HardwareError, match="--gpus 8192: must be 1 to 4096"):
+        plan_scale_out(_request(ds_config=config), (8, 8192))
+
+
+def test_json_has_a_world_per_number(config: Path) -> None:
+    done = run(
+        config, "--model", "1.3b", "--gpus", "8,64", "--gpu-type", "a100-80gb", "--tokens", "1e12",
+        "--json",
+    )  # fmt: skip
+    assert done.exit_code == 0
+    printed = json.loads(done.stdout)
+    assert printed["network"] == "ib-hdr-200"
+    assert [world["gpus"] for world in printed["worlds"]] == [8, 64]
+    for world in printed["worlds"]:
+        assert world["gpu_hours"] > 0
+        assert world["throughput"]["tflops_per_gpu"] > 0
+        assert 0 < world["throughput"]["mfu"] < 1
+        assert world["throughput"]["links"] == "catalogue"
+
+
+def test_the_table_says_where_communication_takes_over(space: Path) -> None:
+    done = run(
+        "--space", space, "--model", "1.3b", "--gpus", "8,512", "--gpu-type", "a100-80gb",
+        "--link", "ethernet-10g", "--global-batch-size", 512, "--tokens", "1e11",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    assert "communication takes over at 512 GPUs" in done.stdout
+    assert "GPU-hours" in done.stdout
+
+
+def test_nothing_fits_anywhere(config: Path) -> None:
+    done = run(config, "--model", "70b", "--gpus", "1,2", "--gpu-type", "t4")
+    assert done.exit_code == 1
+    assert "1 GPUs: does not fit" in done.stdout
+
+
+def test_a_probe_takes_the_catalogue_s_place(config: Path, tmp_path: Path) -> None:
+    rows = [
+        {"kind": kind, "num_bytes": size, "ranks": list(range(8)), "s": 1.0}
+        for kind in ("all_gather", "reduce_scatter", "all_reduce")
+        for size in (1 << 20, 1 << 30)
+    ]
+    file = tmp_path / "probe.json"
+    file.write_text(json.dumps({"local_ranks": 8, "collectives": rows}))
+    request = _request(ds_config=config, probe=file)
+    plan = plan_scale_out(request, (8,))
+    assert plan.communication_takes_over_at == 8
+    assert plan.to_json()["worlds"][0]["throughput"]["links"] == "probe"
+
+
+def test_the_last_link_wins_only_between_nodes(config: Path) -> None:
+    speeds = []
+    for per_node in (8, 4):
+        request = _request(ds_config=config, gpus_per_node=per_node, link="ethernet-10g")
+        throughput = plan_scale_out(request, (8,)).worlds[0].throughput
+        assert throughput is not None
+        speeds.append(throughput.tokens_per_s)
+    assert speeds[0] > 2 * speeds[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("eight", {}, "--gpus eight: must be a whole number, or several such as 8,64,512"),
+        ("8,", {}, "--gpus 8,: must be a whole number"),
+        ("8,64", {"nodes": 2}, "--nodes 2: goes with one number of GPUs; use --gpus-per-node"),
+        ("8", {"tokens": 1e9}, "--tokens 1e.09: goes with several numbers of GPUs"),
+        ("8,64", {"tokens": -1.0}, "--tokens -1: must be above 0"),
+    ],
+)
+def test_bad_numbers_say_what_is_wrong(text: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(HardwareError, match=message):
+        read_counts(text, **options)

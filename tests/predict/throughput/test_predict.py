@@ -1,0 +1,200 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autotune.hardware import find_device
+from autotune.model_shape import PRESETS, shape_from_hf_config
+from autotune.predict.throughput import SpeedSurroundings, Throughput, predict_throughput
+from autotune.predict.throughput.predict import model_flops_per_token, step_items
+from autotune.predict.training import ModelSettings, Training
+from tests.predict.jobs import job, small_llama
+from tests.predict.rows import H200
+
+NODE = SpeedSurroundings.of(H200, local_ranks=8)
+CHECKPOINTED = ModelSettings(activation_checkpointing=True)
+
+
+def _predict(training: Training, around: SpeedSurroundings = NODE) -> Throughput:
+    return predict_throughput(training, around)
+
+
+def test_items_add_up_to_the_step() -> None:
+    predicted = _predict(job({"stage": 3}))
+    assert sum(predicted.items.values()) == pytest.approx(predicted.step_s)
+    assert predicted.tokens_per_s_low < predicted.tokens_per_s < predicted.tokens_per_s_high
+    assert predicted.to_json()["mfu"] == predicted.mfu
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_accumulation_repeats_the_micro_step_and_not_the_update(stage: int) -> None:
+    one, four = (
+        step_items(
+            job({"stage": stage}, gradient_accumulation_steps=n, train_batch_size=8 * n), NODE
+        )
+        for n in (1, 4)
+    )
+    assert four["compute"] == pytest.approx(4 * one["compute"])
+    assert four["optimizer"] == one["optimizer"]
+    reduced_once = stage < 2
+    assert (four["communication"] < 2 * one["communication"]) == reduced_once
+
+
+def test_recomputation_costs_most_of_a_forward() -> None:
+    long: dict[str, Any] = {"train_micro_batch_size_per_gpu": 8}
+    plain = step_items(job({"stage": 2}, model="7b", **long), NODE)["compute"]
+    again = step_items(job({"stage": 2}, model="7b", settings=CHECKPOINTED, **long), NODE)[
+        "compute"
+    ]
+    assert 1.2 < again / plain < 1.34
+
+
+def test_offload_costs_time_and_local_ranks_share_the_cpu() -> None:
+    plain = _predict(job({"stage": 2}))
+    training = job({"stage": 2, "offload_optimizer": {"device": "cpu"}})
+    away, apart = _predict(training), _predict(training, replace(NODE, local_ranks=1))
+    assert plain.items["optimizer"] < apart.items["optimizer"] < away.items["optimizer"]
+    nvme = job({"stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": "/nvme"}})
+    host = job({"stage": 3, "offload_optimizer": {"device": "cpu"}})
+    assert _predict(nvme).items["optimizer"] > _predict(host).items["optimizer"]
+
+
+def test_a_faster_device_is_faster() -> None:
+    training = job({"stage": 2}, model="7b", train_micro_batch_size_per_gpu=4)
+    rates = [
+        _predict(training, SpeedSurroundings.of(find_device(name), local_ranks=8)).tokens_per_s
+        for name in ("t4", "a100-80gb", "h100", "b200")
+    ]
+    assert rates == sorted(rates)
+
+
+def test_a_rank_alone_sends_nothing() -> None:
+    for stage in (0, 1, 2, 3):
+        assert step_items(job({"stage": stage}), NODE.alone())["communication"] == 0
+        assert step_items(job({"stage": stage}), NODE)["communication"] > 0
+        assert step_items(job({"stage": stage}, ranks=1), NODE)["communication"] == 0
+
+
+def test_overlap_hides_reductions_behind_backward() -> None:
+    far = SpeedSurroundings.of(H200, local_ranks=1, network="ethernet-100g")
+    exposed, hidden = (
+        step_items(job({"stage": 2, "overlap_comm": overlap, "reduce_bucket_size": 50_000_000},
+                       train_micro_batch_size_per_gpu=16), far)["communication"]
+        for overlap in (False, True)
+    )  # fmt: skip
+    assert hidden < exposed
+
+
+def test_prefetching_hides_gathers_and_few_live_parameters_repeat_them() -> None:
+    usual, demand, few = (
+        _predict(job({"stage": 3} | zero, model="7b", train_micro_batch_size_per_gpu=4,
+                     settings=CHECKPOINTED)).step_s
+        for zero in (
+            {},
+            {"stage3_prefetch_bucket_size": 0},
+            {"stage3_max_live_parameters": 0, "stage3_max_reuse_distance": 0},
+        )
+    )  # fmt: skip
+    assert usual < demand
+    assert usual < few
+
+
+def test_everything_kept_alive_is_gathered_once() -> None:
+    """Stage 3 releases nothing that comes again within `max_reuse_distance`."""
+    wide = {"stage": 3, "stage3_max_reuse_distance": 10**10, "stage3_max_live_parameters": 10**10}
+    training = job(wide, model="7b", settings=CHECKPOINTED)
+    kept = step_items(training, NODE)
+    usual = step_items(job({"stage": 3}, model="7b", settings=CHECKPOINTED), NODE)
+    assert kept["launches"] + kept["communication"] < usual["launches"] + usual["communication"]
+
+
+def test_many_ranks_cost_stage_3_its_loops() -> None:
+    launches = [
+        step_items(job({"stage": 3}, ranks=ranks), NODE.alone())["launches"]
+        for ranks in (2, 64, 512)
+    ]
+    assert launches == sorted(launches)
+    assert launches[2] > 3 * launches[0]
+
+
+def test_hpz_gathers_again_within_the_node() -> None:
+    far = SpeedSurroundings.of(H200, local_ranks=8, network="ethernet-10g")
+    usual, secondary = (
+        step_items(job({"stage": 3} | zero, model="7b", ranks=64), far)["communication"]
+        for zero in ({}, {"zero_hpz_partition_size": 8})
+    )
+    assert secondary < 0.8 * usual
+
+
+def test_mfu_counts_the_model_and_no_recomputation() -> None:
+    plain, again = (
+        _predict(job({"stage": 2}, model="7b", train_micro_batch_size_per_gpu=4, settings=settings))
+        for settings in (None, CHECKPOINTED)
+    )
+    for predicted in (plain, again):
+        flops = model_flops_per_token(job(model="7b"))
+        per_gpu = predicted.tokens_per_s * flops / 8
+        assert predicted.tflops_per_gpu == pytest.approx(per_gpu / 1e12)
+        assert predicted.mfu == pytest.approx(per_gpu / H200.bf16_flops)
+    assert again.mfu < plain.mfu
+
+
+def test_model_flops_are_palm_s() -> None:
+    shape = PRESETS["7b"]
+    attention = 12 * shape.num_hidden_layers * shape.hidden_size * 1_024
+    assert model_flops_per_token(job(model="7b")) == 6 * shape.num_parameters + attention
+
+
+def test_of_experts_those_that_a_token_visits_count() -> None:
+    config = dict(small_llama().hf_config) | {
+        "model_type": "mixtral",
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+    }
+    sparse = shape_from_hf_config(config, name="sparse", where="test")
+    dense = small_llama()
+    ratio = model_flops_per_token(job(model=sparse)) / model_flops_per_token(job(model=dense))
+    assert 1.2 < ratio < 2
+    assert _predict(job({"stage": 2}, model=sparse)).tokens_per_s > 0
+
+
+def test_what_is_unknown_widens_the_interval() -> None:
+    def width(training: Training, around: SpeedSurroundings = NODE) -> float:
+        predicted = _predict(training, around)
+        return predicted.tokens_per_s_high / predicted.tokens_per_s
+
+    plain = job({"stage": 2}, model="7b", train_micro_batch_size_per_gpu=4)
+    other = SpeedSurroundings.of(find_device("mi300x"), local_ranks=8)
+    assert width(plain, other) > width(plain)
+    away = job(
+        {"stage": 2, "offload_optimizer": {"device": "cpu"}},
+        model="7b",
+        train_micro_batch_size_per_gpu=4,
+    )
+    assert width(away) > width(plain)
+    assert width(away, replace(NODE, cpu_adam_elements_per_s=3e8)) < width(away)
+
+
+def test_a_small_micro_batch_waits_for_the_host() -> None:
+    items = step_items(job({"stage": 3}, model="1.3b", seq_len=128), NODE)
+    assert items["launches"] > items["compute"]
+
+
+def test_a_frozen_base_needs_no_weight_gradients() -> None:
+    batch: dict[str, Any] = {"train_micro_batch_size_per_gpu": 8}
+    adapters = ModelSettings(trainable_parameters=4_000_000)
+    whole = step_items(job({"stage": 2}, model="7b", **batch), NODE)
+    lora = step_items(job({"stage": 2}, model="7b", settings=adapters, **batch), NODE)
+    assert lora["compute"] < 0.85 * whole["compute"]
+    assert lora["communication"] < 0.1 * whole["communication"]
+    assert lora["optimizer"] < 0.6 * whole["optimizer"]
+
+
+def test_tensor_and_pipeline_parallel_ranks_share_the_work() -> None:
+    training = job({"stage": 1}, model="7b", gradient_accumulation_steps=32, train_batch_size=256)
+    alone = step_items(training, NODE)
+    tensor = step_items(training, replace(NODE, tensor_parallel=4))
+    assert tensor["compute"] < 0.5 * alone["compute"]
+    assert tensor["communication"] > alone["communication"]
+    pipeline = step_items(training, replace(NODE, pipeline_stages=4))
+    assert alone["compute"] / 4 < pipeline["compute"] < alone["compute"] / 2.5
