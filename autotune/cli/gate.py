@@ -56,7 +56,8 @@ def gate(
     gpu_type: Annotated[
         str | None,
         typer.Option(
-            help="Such as h100-80gb; names of vendors and NVML do too.", rich_help_panel=_JOB
+            help="Such as h100-80gb; names of vendors and NVML do too, and with --gpu-memory any.",
+            rich_help_panel=_JOB,
         ),
     ] = None,
     gpu_memory: Annotated[

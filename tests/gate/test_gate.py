@@ -107,7 +107,7 @@ def test_every_rule_has_a_page_that_names_the_fault_in_its_first_line(page: Any)
         ({"max_age_h": 1.0}, "--max-age: needs a record"),
         ({"max_regression": 0.1}, "--max-regression: needs a record"),
         ({"baseline": Path("r.json"), "max_regression": 1.5}, "--max-regression 150%: must be"),
-        ({"gpu_type": "h900"}, "--gpu-type h900: unknown device"),
+        ({"gpu_type": "h900"}, "--gpu-type h900: unknown device; .*, or give its --gpu-memory"),
         ({"gpu_memory": "much"}, "--gpu-memory much: not a|--gpu-memory 'much': not a size"),
         ({"host_memory": "0"}, "--host-memory 0GiB: must be more than zero"),
         ({"model": "8b"}, "--model 8b: neither a preset"),
@@ -150,6 +150,8 @@ def test_hf_args_make_hugging_face_the_launcher(tmp_path: Path) -> None:
         (None, "24", 24.0),
         (None, "79.2GiB", 79.2),
         ("a100-80gb", "10", 10.0),
+        ("RTX 4090", "48", 48.0),  # rebuilt with more; no other RTX of that size
+        ("GeForce RTX 3060", "12", 12.0),  # not in the catalogue, and its memory is told
     ],
 )
 def test_a_device_is_told_by_type_and_size(
