@@ -1,5 +1,7 @@
 """The weight tensors of a model, in order, with adapters where the base is frozen."""
 
+import math
+
 from autotune.model_shape import ModelShape
 from autotune.predict.memory.layers import Dense
 from autotune.predict.memory.program import Parameter
@@ -11,7 +13,8 @@ class Weights:
 
     With fewer trainable parameters than the model has, the base is frozen and the trainable ones
     are laid out as LoRA adapters of equal rank on the projections that `adapted` names, or are
-    the last layers, as the job says.
+    the last layers, as the job says; fewer than half a layer has are what of the last one adds up
+    to no more.
     """
 
     def __init__(self, training: Training) -> None:
@@ -22,24 +25,29 @@ class Weights:
         self._rank = 0
         self.first_trained_layer = 0
         """Layers below it are frozen and keep nothing for backward."""
+        self._left_to_train: float = math.inf
         if self.frozen and trainable and training.trained_on_top:
-            share = trainable / shape.num_parameters
-            self.first_trained_layer = shape.num_hidden_layers - max(
-                round(share * shape.num_hidden_layers), 1
-            )
+            num_layers = round(trainable / shape.num_parameters * shape.num_hidden_layers)
+            self.first_trained_layer = shape.num_hidden_layers - max(num_layers, 1)
+            if num_layers == 0:
+                # One norm at least.
+                self._left_to_train = max(trainable, shape.hidden_size)
         elif self.frozen and trainable:
             self._rank = adapter_rank(shape, trainable)
 
     def add(self, name: str, num_elements: int, *, expert: bool = False) -> int:
         """Return the index of a new parameter."""
-        trainable = not self.frozen or self._is_on_top(name)
+        trainable = not self.frozen or self._is_on_top(name, num_elements)
         self.parameters.append(Parameter(name, num_elements, trainable, expert))
         return len(self.parameters) - 1
 
-    def _is_on_top(self, name: str) -> bool:
+    def _is_on_top(self, name: str, num_elements: int) -> bool:
         layer = name.removeprefix("layers.").split(".")[0]
-        above = layer.isdigit() and int(layer) >= self.first_trained_layer
-        return above and self.first_trained_layer > 0
+        above = layer.isdigit() and int(layer) >= self.first_trained_layer > 0
+        if not above or num_elements > self._left_to_train:
+            return False
+        self._left_to_train -= num_elements
+        return True
 
     def dense(
         self,
