@@ -30,7 +30,7 @@ from autotune.model_shape import load_model_shape
 from autotune.pool.pool import Pool, PoolRequest
 from autotune.predict.communication import Links
 from autotune.predict.networks import find_network
-from autotune.predict.probe_file import read_probe
+from autotune.predict.probe_file import host_slowdown, read_probe
 from autotune.search.budget import Budget
 from autotune.search.confirm import best_of, confirm, is_complete, tokens_per_s
 from autotune.search.loop import Search
@@ -136,6 +136,7 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
             gpus_per_node=gpus_per_node,
             links=links,
             node_host_bytes=node_host_bytes,
+            host_slowdown=host_slowdown(probed) if probed else 1.0,
             seed=setup.seed,
             study_folder=folder,
         )
