@@ -15,13 +15,12 @@ from autotune.errors import ConfigError
 from autotune.gate.batch import ACCUMULATION
 from autotune.gate.job import Job, is_assumed
 from autotune.gate.levers import Lever, levers_of
-from autotune.gate.planned import GPUS_PER_NODE
 from autotune.gate.room import Judged
 from autotune.gate.speed import predicted_speed
-from autotune.plan.smallest import smallest_fitting
 from autotune.predict.memory import coverage
 from autotune.predict.memory.bill import Bill
 from autotune.predict.memory.predict import runs_under
+from autotune.predict.smallest import GPUS_PER_NODE, smallest_fitting
 from autotune.predict.training import ModelSettings, Training
 
 NUM_CHANGES = 3

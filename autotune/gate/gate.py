@@ -4,23 +4,25 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autotune.errors import ConfigError
 from autotune.fields.version import table_version
 from autotune.gate.accepted import read_accepted, split_accepted
 from autotune.gate.ask import as_deepspeed_sees_it, ask_deepspeed, deepspeed_refuses
-from autotune.gate.baseline import compare_with_record
 from autotune.gate.hardware import memory_setting
-from autotune.gate.measure import Measured, compare_measured, measure, not_measurable
 from autotune.gate.memory import MemoryJudgement, MemorySetting, judge_memory
 from autotune.gate.reading import planned_launch, read_config, read_subject
-from autotune.gate.record import Record, read_record
 from autotune.gate.request import GateRequest
 from autotune.gate.result import AskedDeepSpeed, GateResult
 from autotune.gate.rules import require_rules
 from autotune.lint.check import lint, verdict_of
 from autotune.lint.finding import Finding, Severity, Verdict
 from autotune.lint.subject import Subject
+
+if TYPE_CHECKING:
+    from autotune.gate.measure import Measured
+    from autotune.gate.record import Record
 
 _ORDER = {severity: place for place, severity in enumerate(Severity)}
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -34,7 +36,7 @@ class _Judged:
 
     findings: list[Finding] = field(default_factory=list)
     memory: MemoryJudgement = field(default_factory=lambda: MemoryJudgement(reason=_NOT_READ))
-    measured: Measured | None = None
+    measured: "Measured | None" = None
     deepspeed: AskedDeepSpeed = field(
         default_factory=lambda: AskedDeepSpeed(
             version=table_version().table, how=table_version().description
@@ -61,7 +63,7 @@ def gate(request: GateRequest, *, text: bytes | None = None) -> GateResult:
     require_rules(request.ignore, option="--ignore")
     entries = read_accepted(request.accepted) if request.accepted else ()
     require_rules((entry.rule for entry in entries), option=f"--accepted {request.accepted}:")
-    record = read_record(request.baseline) if request.baseline else None
+    record = _record_of(request)
     launch = planned_launch(request)
     setting = memory_setting(request, launch)
     text = read_config(request.ds_config) if text is None else text
@@ -90,7 +92,7 @@ def _judge(
     request: GateRequest,
     *,
     setting: MemorySetting,
-    record: Record | None,
+    record: "Record | None",
 ) -> None:
     """Add what the steps find in a config that could be read."""
     judged.findings += lint(subject, ignore=request.ignore)
@@ -101,14 +103,28 @@ def _judge(
         answer = ask_deepspeed(config, world_size=world_size)
         judged.deepspeed = AskedDeepSpeed(version=answer.version, how="DeepSpeedConfig")
         judged.findings += deepspeed_refuses(subject, answer)
-    if record is not None:
-        judged.findings += compare_with_record(subject, record, request)
-    if record is not None and request.measure:
+    if record is None:
+        return
+    from autotune.gate.baseline import compare_with_record
+
+    judged.findings += compare_with_record(subject, record, request)
+    if request.measure:
         _measure(judged, subject, request, record=record)
 
 
-def _measure(judged: _Judged, subject: Subject, request: GateRequest, *, record: Record) -> None:
+def _record_of(request: GateRequest) -> "Record | None":
+    # Imported where there is one: most calls have none, and half of their time is imports.
+    if request.baseline is None:
+        return None
+    from autotune.gate.record import read_record
+
+    return read_record(request.baseline)
+
+
+def _measure(judged: _Judged, subject: Subject, request: GateRequest, *, record: "Record") -> None:
     """Run the config, unless what was found says that it cannot run or fit."""
+    from autotune.gate.measure import compare_measured, measure, not_measurable
+
     if verdict_of(lint(subject) + judged.memory.findings) is Verdict.ERROR:
         judged.findings += not_measurable("errors were found that must be mended first")
         return

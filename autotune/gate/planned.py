@@ -7,10 +7,10 @@ from autotune.gate.shape import NotJudgedError
 from autotune.hardware import Device
 from autotune.lint.subject import Launch, Subject
 from autotune.model_shape import LEARNED_POSITIONS, ModelShape
+from autotune.predict.smallest import GPUS_PER_NODE
 
 SHORTEST = 128
 """Tokens where nobody said: fewer make no sense, and what they need is certain."""
-GPUS_PER_NODE = 8
 
 
 def data_parallel_ranks(subject: Subject) -> int:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 
 from autotune.errors import GateError
-from autotune.gate import accepted, ask, baseline, measure, memory
 from autotune.gate.page import Page
 from autotune.lint.document.page import READING_RULES
 from autotune.lint.rules import RULES
@@ -16,6 +15,9 @@ _NEAREST = 3
 @cache
 def pages() -> Mapping[str, Page]:
     """Return the page of every rule, by id: in the order in which they are applied."""
+    # Half of them are of records and runs, which most calls have nothing to do with.
+    from autotune.gate import accepted, ask, baseline, measure, memory
+
     reading = [Page(id=r.id, severity=r.severity, text=r.page) for r in READING_RULES]
     linting = [Page(id=r.id, severity=r.severity, text=r.page) for r in RULES]
     others = (memory.PAGES, ask.PAGES, baseline.PAGES, measure.PAGES, accepted.PAGES)

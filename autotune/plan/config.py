@@ -11,9 +11,9 @@ from autotune.lint.check import lint
 from autotune.lint.finding import Finding, Severity
 from autotune.lint.subject import Launch, Launcher, Subject
 from autotune.plan.request import PlanRequest
-from autotune.plan.smallest import smallest_fitting
 from autotune.predict.memory.bill import Bill
 from autotune.predict.memory.predict import predict_memory
+from autotune.predict.smallest import smallest_fitting
 from autotune.predict.throughput import Throughput, predict_throughput
 from autotune.predict.training import Training, read_training
 

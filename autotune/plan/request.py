@@ -15,12 +15,10 @@ from autotune.model_shape import ModelShape, load_model_shape
 from autotune.predict.communication import network_of
 from autotune.predict.memory.predict import Surroundings
 from autotune.predict.networks import Network
+from autotune.predict.smallest import GPUS_PER_NODE, MAX_GPUS
 from autotune.predict.throughput import SpeedSurroundings
 from autotune.predict.training import ModelSettings, said_precision
 from autotune.workload import Workload, resolve_workload
-
-MAX_GPUS = 4_096
-GPUS_PER_NODE = 8
 
 
 @dataclass(frozen=True, kw_only=True)

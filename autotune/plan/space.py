@@ -10,9 +10,9 @@ from autotune.errors import WorkloadError
 from autotune.fields.table import default_of
 from autotune.hardware import Device
 from autotune.plan.request import PlanRequest
-from autotune.plan.smallest import smallest_fitting
 from autotune.predict.memory.bill import Bill
 from autotune.predict.memory.predict import predict_memory, screen_memory
+from autotune.predict.smallest import smallest_fitting
 from autotune.predict.throughput import Throughput, predict_throughput
 from autotune.predict.training import Training, read_training
 from autotune.proposal import Proposal, Scalar

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 from autotune.cli.plan import plan
 from autotune.errors import AutotuneError, ConfigError, HardwareError, WorkloadError
 from autotune.plan import PlanRequest, plan_config, plan_space
-from autotune.plan.smallest import COUNTS, smallest_fitting
+from autotune.predict.smallest import COUNTS, smallest_fitting
 
 app = typer.Typer()
 app.command()(plan)

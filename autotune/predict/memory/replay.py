@@ -93,7 +93,10 @@ def replay(
     ran_out = None
     try:
         run.initialize()
-        for _ in range(OPTIMIZER_STEPS if limit_bytes is None else STEPS_UNDER_LIMIT):
+        for _ in range(OPTIMIZER_STEPS):
+            run.step()
+        # A limit that was never felt changes nothing: the second step stands for all later ones.
+        for _ in range(STEPS_UNDER_LIMIT - OPTIMIZER_STEPS if any(run.retries) else 0):
             run.step()
     except OutOfMemoryError as error:
         ran_out = error.ran_out

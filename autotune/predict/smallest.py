@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from autotune.plan.request import GPUS_PER_NODE, MAX_GPUS
-
+MAX_GPUS = 4_096
+GPUS_PER_NODE = 8
 COUNTS: tuple[int, ...] = (1, 2, 4, *range(GPUS_PER_NODE, MAX_GPUS + 1, GPUS_PER_NODE))
 """Numbers of GPUs that people rent: 1, 2, 4, and whole nodes of 8."""
 
