@@ -16,7 +16,7 @@ from autotune.gate.batch import ACCUMULATION
 from autotune.gate.job import Job, is_assumed
 from autotune.gate.levers import Lever, levers_of
 from autotune.gate.room import Judged
-from autotune.gate.speed import predicted_speed
+from autotune.gate.speed import has_speed, predicted_speed
 from autotune.predict.memory import coverage
 from autotune.predict.memory.bill import Bill
 from autotune.predict.memory.predict import runs_under
@@ -36,8 +36,8 @@ class Change:
     """One or two levers that make the job fit."""
 
     levers: tuple[Lever, ...]
-    speed: float
-    """Predicted tokens/s over those of the job as it is."""
+    speed: float | None
+    """Predicted tokens/s over those of the job as it is; None on a device of unknown speed."""
     training: Training
     bill: Bill
 
@@ -62,7 +62,7 @@ def suggestion(job: Job, judged: Judged) -> str:
     """Return what would make the job fit, one line a change, the cheapest first."""
     device = job.device
     lines = [
-        f"{change.text} (predicted: {_percent(change.speed)} tokens/s, "
+        f"{change.text} (predicted: {_cost(change.speed)}"
         f"{_needed(change.bill) / GIB:.0f} of {device.memory_bytes / GIB:.0f} GiB)"
         for change in cheapest_changes(job, judged)
     ]
@@ -78,7 +78,7 @@ def cheapest_changes(job: Job, judged: Judged, *, count: int = NUM_CHANGES) -> t
 
     They are found by formulas; what is not far below the device is then replayed under it.
     """
-    base = predicted_speed(job, judged.training)
+    base = predicted_speed(job, judged.training) if has_speed(job) else None
     levers = tuple(levers_of(job, judged))
     found: list[Change] = []
     for number in (1, 2):
@@ -87,7 +87,7 @@ def cheapest_changes(job: Job, judged: Judged, *, count: int = NUM_CHANGES) -> t
                 continue
             if (change := _tried(job, judged.settings, chosen, base)) is not None:
                 found.append(change)
-    return _confirmed(job, sorted(found, key=lambda change: -change.speed), count)
+    return _confirmed(job, sorted(found, key=lambda change: -(change.speed or 0)), count)
 
 
 def _confirmed(job: Job, changes: Sequence[Change], count: int) -> tuple[Change, ...]:
@@ -100,7 +100,7 @@ def _confirmed(job: Job, changes: Sequence[Change], count: int) -> tuple[Change,
         allowed = job.device.memory_bytes - change.bill.device.outside_bytes
         roomy = change.bill.device.peak_allocated_bytes <= ROOMY * allowed
         # Of an assumed shape nobody knows where its tensors would lie.
-        if roomy or is_assumed(change.training):
+        if roomy or is_assumed(change.training) or _lies_flat(change.training):
             running.append(change)
         elif replays < MOST_REPLAYS:
             replays += 1
@@ -108,6 +108,16 @@ def _confirmed(job: Job, changes: Sequence[Change], count: int) -> tuple[Change,
             if runs_under(change.training, job.device, limit_bytes):
                 running.append(change)
     return tuple(running)
+
+
+def _lies_flat(training: Training) -> bool:
+    """Whether the formulas' margin surely covers fragmentation.
+
+    Of ten such jobs from 1.3B to 13B, replays found limits up to 9 % above the formulas' peak,
+    which keep 15 % free; at stage 3 it was 34 %, with an offloaded optimizer 60 %.
+    """
+    zero = training.zero
+    return zero.stage in (1, 2) and not zero.offload_optimizer.enabled
 
 
 def _is_more(chosen: tuple[Lever, ...], found: list[Change]) -> bool:
@@ -119,7 +129,7 @@ def _is_more(chosen: tuple[Lever, ...], found: list[Change]) -> bool:
 
 
 def _tried(
-    job: Job, settings: ModelSettings, levers: tuple[Lever, ...], base: float
+    job: Job, settings: ModelSettings, levers: tuple[Lever, ...], base: float | None
 ) -> Change | None:
     """Return the change if the job then fits, with the margin of the formulas kept free."""
     change = {key: value for lever in levers for key, value in lever.put.items()}
@@ -132,7 +142,7 @@ def _tried(
     bill = job.screen(training)
     if not bill.fits:
         return None
-    speed = predicted_speed(job, training) / base
+    speed = None if base is None else predicted_speed(job, training) / base
     return Change(levers=levers, speed=speed, training=training, bill=bill)
 
 
@@ -160,11 +170,14 @@ def _more_gpus(job: Job, judged: Judged) -> str | None:
     kept, rest = divmod(steps, spread.world_size)
     if rest == 0:
         spread = replace(spread, accumulation=kept)
-    speed = predicted_speed(larger, spread) / predicted_speed(job, training)
+    speed = ""
+    if has_speed(job):
+        times = predicted_speed(larger, spread) / predicted_speed(job, training)
+        speed = f" (predicted: x{times:.1f} tokens/s)"
     batch = f"{ACCUMULATION}: {kept}" if rest == 0 else "the global batch grows with them"
     return (
         f"{spread.world_size * split} x {job.device.name} instead of "
-        f"{training.world_size * split}, {batch} (predicted: x{speed:.1f} tokens/s)"
+        f"{training.world_size * split}, {batch}{speed}"
     )
 
 
@@ -176,5 +189,7 @@ def _needed(bill: Bill) -> int:
     return bill.device.peak_allocated_bytes + bill.device.outside_bytes
 
 
-def _percent(speed: float) -> str:
-    return "about the same" if abs(speed - 1) < _SAME else f"{speed - 1:+.0%}"
+def _cost(speed: float | None) -> str:
+    if speed is None:
+        return ""
+    return f"{'about the same' if abs(speed - 1) < _SAME else f'{speed - 1:+.0%}'} tokens/s, "

@@ -12,7 +12,7 @@ from autotune.ceiling import GIB
 from autotune.gate.job import Job
 from autotune.gate.located import located
 from autotune.gate.page import Page
-from autotune.gate.speed import optimizer_step_s, predicted_speed
+from autotune.gate.speed import has_speed, optimizer_step_s, predicted_speed
 from autotune.lint.finding import Finding, Severity
 from autotune.lint.rule import Fault
 from autotune.lint.subject import Subject
@@ -74,8 +74,9 @@ def performance_findings(subject: Subject, job: Job) -> Iterator[Finding]:
         subject: the config and its launch.
         job: the job as it was read; taken at the leanest of what may be set in the model.
     """
-    yield from _needless_offload(subject, job)
-    yield from _needless_sharding(subject, job)
+    if has_speed(job):
+        yield from _needless_offload(subject, job)
+        yield from _needless_sharding(subject, job)
 
 
 def _needless_offload(subject: Subject, job: Job) -> Iterator[Finding]:

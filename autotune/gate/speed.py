@@ -1,8 +1,19 @@
 """Predicted speed of a job, to compare it with a changed one; never a measurement."""
 
+from autotune.errors import HardwareError
 from autotune.gate.job import Job
 from autotune.predict.throughput import SpeedSurroundings, Throughput, predict_throughput
+from autotune.predict.throughput.surroundings import check_speeds
 from autotune.predict.training import Training
+
+
+def has_speed(job: Job) -> bool:
+    """Whether anything is known of the device's speed; a user may describe its memory alone."""
+    try:
+        check_speeds(job.device, job.workload.precision)
+    except HardwareError:
+        return False
+    return True
 
 
 def predicted_speed(job: Job, training: Training) -> float:

@@ -33,6 +33,13 @@ def _claim(job: Job, judged: list[Judged], telling: Judged) -> str:
         return (
             f"fits only {_words(fitting.settings)} (predicted {need}); {_words(telling.settings)}"
         )
+    tight = next((one for one in judged if one.device is Room.TIGHT), None)
+    if tight is not None and telling.device is Room.TOO_LARGE:
+        need = f"{tight.needed_bytes / GIB:.1f} GiB"
+        return (
+            f"may fit, and only {_words(tight.settings)} (predicted {need}); "
+            f"{_words(telling.settings)}"
+        )
     if telling.device is Room.TOO_LARGE:
         even = " even" if len(job.settings) > 1 else ""
         return f"device memory does not suffice{even} {_words(telling.settings)}"

@@ -98,7 +98,7 @@ def test_a_change_keeps_the_global_batch(found: tuple[Job, Judged, tuple[Change,
 def test_the_cheapest_comes_first(found: tuple[Job, Judged, tuple[Change, ...]]) -> None:
     _, _, changes = found
     assert 1 <= len(changes) <= 3
-    speeds = [change.speed for change in changes]
+    speeds = [change.speed or 0 for change in changes]
     assert speeds == sorted(speeds, reverse=True)
 
 
@@ -162,6 +162,15 @@ def test_a_program_with_its_own_optimizer_is_not_offered_the_cpus() -> None:
     del ds_config["optimizer"]
     text = suggestion(*over(ds_config, gpus=1, client_optimizer="Adafactor", device="t4"))
     assert "offload_optimizer" not in text
+
+
+def test_a_device_of_unknown_speed_still_has_ways_out() -> None:
+    ds_config, told = JOBS["too many activations"]
+    job, judged = over(ds_config, **told)
+    memory_alone = replace(job, device=replace(job.device, bf16_flops=0.0, fp32_flops=0.0))
+    lines = suggestion(memory_alone, judged).splitlines()
+    assert lines[0] == "activation checkpointing in the model (predicted: 46 of 79 GiB)"
+    assert "tokens/s" not in "".join(lines)
 
 
 def test_a_pipeline_is_not_offered_stages_that_it_refuses() -> None:

@@ -89,6 +89,13 @@ def test_unknown_checkpointing_is_an_error_only_if_it_would_not_help() -> None:
     assert "fits only with activation checkpointing (predicted " in unknown.findings[0].message
 
 
+def test_what_may_fit_with_checkpointing_alone_is_said_so() -> None:
+    """13B at stage 3, 16 sequences of 4,096 tokens: with it by a hair, without it never."""
+    message = judge(config(3, micro=16), model="13b", seq_len=4_096).findings[0].message
+    assert ": may fit, and only with activation checkpointing (predicted " in message
+    assert "); without activation checkpointing: predicted " in message
+
+
 def test_what_may_or_may_not_fit_is_a_warning() -> None:
     """Cards that grow step by step: an error, then a warning, then nothing."""
     base = setting("7b")
