@@ -163,12 +163,12 @@ def read_job(
 
 def _missing(launch: Launch, shape: ModelShape | None, device: Device | None) -> str:
     missing = {
-        "the model (--model, or --params)": shape is None,
-        "the number of GPUs (--gpus)": launch.gpus is None,
-        "the device (--gpu-type, or --gpu-memory)": device is None,
+        "--model or --params": shape is None,
+        "--gpus": launch.gpus is None,
+        "--gpu-type or --gpu-memory": device is None,
     }
-    names = " and ".join(name for name, is_missing in missing.items() if is_missing)
-    return f"memory is not judged: {names} must be known"
+    names = ", ".join(name for name, is_missing in missing.items() if is_missing)
+    return f"memory is not judged: give {names}"
 
 
 def _unsure(subject: Subject, shape: ModelShape) -> float:

@@ -29,8 +29,10 @@ def print_result(result: GateResult) -> None:
         group = [finding for finding in result.findings if finding.severity is severity]
         if group:
             console.print(Text(_heading(severity, len(group)), style=_STYLES[severity]))
-            for finding in group:
+            for finding, following in zip(group, [*group[1:], None], strict=True):
                 _print_finding(console, finding, shown_path(result.file))
+                if not _has_same_way_out(finding, following):
+                    _print_way_out(console, finding)
     line = Text.assemble(f"{name}: ", (result.verdict.value, _VERDICT_STYLES[result.verdict]))
     line.append(f" ({'; '.join(_circumstances(result))})", style="dim")
     console.print(line)
@@ -63,6 +65,16 @@ def _print_finding(console: Console, finding: Finding, name: str) -> None:
         place = f"{name}:{finding.line}:{finding.column or 1}: "
         message = message.removeprefix(f"line {finding.line}, column {finding.column}: ")
     console.print(Text.assemble("  ", (place, "dim"), message, (f"  [{finding.rule}]", "dim")))
+
+
+def _has_same_way_out(finding: Finding, following: Finding | None) -> bool:
+    """Whether the next finding is of the same kind, and is mended in the same words."""
+    if following is None or (finding.fix is None) is not (following.fix is None):
+        return False
+    return finding.rule == following.rule and finding.suggestion == following.suggestion
+
+
+def _print_way_out(console: Console, finding: Finding) -> None:
     if finding.severity is Severity.NOTE:
         return  # harmless: what it is suffices
     fixable = " (--fix does it)" if finding.fix is not None else ""

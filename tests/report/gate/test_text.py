@@ -34,6 +34,20 @@ def test_findings_are_grouped_worst_first(capsys: pytest.CaptureFixture[str]) ->
     assert lines[-1].startswith("configs/ds config.json: error (")
 
 
+def test_one_way_out_of_several_findings_is_printed_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    other = replace(WARNING, message="another place", suggestion="a way out")
+    print_result(result(replace(other, message="a place"), other, replace(other, rule="type")))
+    lines = _printed(capsys).splitlines()
+    assert [line.startswith("    -> ") for line in lines] == [False] * 3 + [
+        True,
+        False,
+        True,
+        False,
+    ]
+
+
 def test_a_note_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     print_result(result(replace(NOTE, suggestion="remove it")))
     assert _printed(capsys).splitlines()[:-1] == ["1 note", "  nothing  [cannot-act]"]
