@@ -9,6 +9,9 @@ from autotune.fields.table import documented_key, known_fields
 _ALIKE = 0.88
 """Names as like as this, word by word or as a whole, are taken for one name misspelt."""
 _ALIKE_WORD = 0.6
+_ALIKE_ABBREVIATED = 0.72
+"""The same where words are cut short: `grad_accum_steps`."""
+_SHORTEST_CUT = 4
 _FEW = 2
 _GENERIC = frozenset(("enabled", "type", "params", "names", "classes"))
 
@@ -40,6 +43,8 @@ def misspelt(section: str, key: str) -> str | None:
     Example:
         >>> misspelt("", "gradient_cliping"), misspelt("zero_optimization", "prefetch_bucket")
         ('gradient_clipping', 'prefetch_bucket_size')
+        >>> misspelt("", "grad_accum_steps"), misspelt("data_types", "grad_accumulation_dtype")
+        ('gradient_accumulation_steps', 'grad_accum_dtype')
         >>> misspelt("", "eval_micro_batch_size_per_gpu")
     """
     plain = _plain(key)
@@ -100,11 +105,22 @@ def _plain(key: str) -> str:
 def _is_slip(key: str, name: str) -> bool:
     words, right = key.split("_"), name.split("_")
     if len(words) == len(right):
-        same = all(_likeness(*pair) >= _ALIKE_WORD for pair in zip(words, right, strict=True))
-        return same and _likeness(key, name) >= _ALIKE - 0.1
+        pairs = list(zip(words, right, strict=True))
+        if all(_likeness(*pair) >= _ALIKE_WORD for pair in pairs):
+            return _likeness(key, name) >= _ALIKE - 0.1
+        return len(words) > 1 and (
+            all(left == right or _is_cut(left, right) for left, right in pairs)
+            and _likeness(key, name) >= _ALIKE_ABBREVIATED
+        )
     if len(words) > 1 and right[: len(words)] == words:
         return True
     return _likeness(key.replace("_", ""), name.replace("_", "")) >= _ALIKE
+
+
+def _is_cut(left: str, right: str) -> bool:
+    """Whether one word is the beginning of the other."""
+    short, long = sorted((left, right), key=len)
+    return len(short) >= _SHORTEST_CUT and long.startswith(short)
 
 
 def _likeness(left: str, right: str) -> float:

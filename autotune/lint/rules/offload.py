@@ -23,6 +23,20 @@ _RATIO = f"{_OPTIMIZER}.ratio"
 _FORCE = "zero_force_ds_cpu_optimizer"
 _MAPPED_BY_ACCELERATE = ("adam", "adamw", "adagrad", "lion")
 """accelerate/utils/deepspeed.py: map_pytorch_optim_to_deepspeed."""
+_MAPPED_OPTIM = frozenset(
+    (
+        "adagrad",
+        "adamw_hf",
+        "adamw_torch",
+        "adamw_torch_fused",
+        "adamw_torch_npu_fused",
+        "adamw_torch_xla",
+        "lion_32bit",
+        "paged_adamw_32bit",
+        "paged_lion_32bit",
+    )
+)
+"""What TrainingArguments call them."""
 
 
 @rule("offload-param-stage", Severity.WARNING)
@@ -143,9 +157,10 @@ def offload_client_optimizer(subject: Subject) -> Iterator[Fault]:
     With offload `runtime/engine.py: _configure_optimizer` takes only DeepSpeedCPUAdam and
     DeepSpeedCPULion from the program, unless `zero_force_ds_cpu_optimizer` is false.
     Accelerate builds DeepSpeed's optimizer in its place (`accelerate/utils/deepspeed.py:
-    map_pytorch_optim_to_deepspeed`), and takes DeepSpeedCPUAdam for whatever it does not know.
+    map_pytorch_optim_to_deepspeed`), and takes DeepSpeedCPUAdam for whatever it does not know:
+    the Trainer's `optim` of adafactor or an 8-bit Adam among them.
     """
-    client = subject.launch.client_optimizer
+    client = subject.launch.client_optimizer or _trainers_optimizer(subject)
     if client is None or offload_device(subject, "optimizer") in (None, "none"):
         return
     if value_of(subject, _FORCE) is not True or is_deepspeed_cpu(client):
@@ -168,6 +183,15 @@ def offload_client_optimizer(subject: Subject) -> Iterator[Fault]:
             suggestion="build deepspeed.ops.adam.DeepSpeedCPUAdam, or write an optimizer section, "
             f"or set {_FORCE} to false (slow)",
         )
+
+
+def _trainers_optimizer(subject: Subject) -> str | None:
+    """Return `optim` where the Trainer builds the optimizer and Accelerate has none for it."""
+    arguments = subject.launch.hf_args
+    if arguments is None or subject.section("optimizer") is not None:
+        return None
+    optim = arguments.get("optim")
+    return optim if isinstance(optim, str) and optim not in _MAPPED_OPTIM else None
 
 
 @rule("offload-lamb", Severity.ERROR, refused_by=RefusedBy.INIT)

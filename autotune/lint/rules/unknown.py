@@ -56,6 +56,18 @@ _OLD_NAMES = {
     "aio.thread_count": "intra_op_parallelism",
 }
 """Keys that DeepSpeed read once and passes over today."""
+_OTHER_PROGRAMS = {
+    "accumulate_grad_batches": "gradient_accumulation_steps",
+    "batch_size": "train_batch_size, or train_micro_batch_size_per_gpu for one rank",
+    "clip_grad": "gradient_clipping",
+    "clip_grad_norm": "gradient_clipping",
+    "global_batch_size": "train_batch_size",
+    "grad_clip": "gradient_clipping",
+    "gradient_clip_val": "gradient_clipping",
+    "micro_batch_size": "train_micro_batch_size_per_gpu",
+    "per_device_train_batch_size": "train_micro_batch_size_per_gpu",
+}
+"""What Lightning, the Trainer and Megatron call a key of the top level."""
 _DISTINCT = ("zero_optimization.", "fp16.", "bf16.", "activation_checkpointing.")
 """A top-level key that belongs here is DeepSpeed's; `num_epochs` may be the program's own."""
 _ARGUMENTS = frozenset(("optimizer", "scheduler"))
@@ -170,9 +182,12 @@ def _way_out(subject: Subject, entry: Entry, right: str | None) -> tuple[str, Fi
         return suggestion, fix
     if entry.path in _OLD_NAMES:
         return f"write {_OLD_NAMES[entry.path]}", None
-    if entry.section in _ARGUMENTS:
+    if entry.path in _OTHER_PROGRAMS:
+        return f"if it is meant for DeepSpeed, write {_OTHER_PROGRAMS[entry.path]}", None
+    places = _homes(entry)
+    if entry.section in _ARGUMENTS and not _distinct(places):
         return f"move it into {entry.section}.params", None
-    if places := _homes(entry):
+    if places:
         return f"it belongs at {' or '.join(places[:2])}", None
     if like := _like(entry.value):
         return f"it looks like {like}", None
@@ -180,13 +195,14 @@ def _way_out(subject: Subject, entry: Entry, right: str | None) -> tuple[str, Fi
 
 
 def _severity(subject: Subject, entry: Entry, right: str | None) -> Severity:
-    if entry.section in _ARGUMENTS:
+    places = _distinct(_homes(entry))
+    if entry.section in _ARGUMENTS and not places:
         return _argument_severity(subject, entry, right)
-    if entry.section:
+    if entry.section and entry.section not in _ARGUMENTS:
         return _plain_section_severity(entry, right)
     if right is not None or _is_dotted(entry):
         return Severity.ERROR
-    if places := [place for place in _homes(entry) if place.startswith(_DISTINCT)]:
+    if places:
         acts = any(_would_act(subject, entry, place) for place in places)
         return Severity.ERROR if acts else Severity.WARNING
     is_own = not _OWN_WORDS.isdisjoint(entry.key.lower().split("_"))
@@ -227,6 +243,11 @@ def _homes(entry: Entry) -> tuple[str, ...]:
         if place != entry.section
         and ("_" in entry.key or "." not in place or place.startswith(_DISTINCT))
     )
+
+
+def _distinct(places: tuple[str, ...]) -> list[str]:
+    """Return the places that are surely DeepSpeed's."""
+    return [place for place in places if place.startswith(_DISTINCT)]
 
 
 def _is_dotted(entry: Entry) -> bool:

@@ -67,6 +67,11 @@ ADAM = {"optimizer.type": "AdamW"}
             [f"warning offload-client-optimizer {OPTIMIZER}"],
         ),
         (
+            zero(2, offload_optimizer=CPU),
+            {"hf_args": {"optim": "adamw_bnb_8bit"}, "launcher": Launcher.HF},
+            [f"warning offload-client-optimizer {OPTIMIZER}"],
+        ),
+        (
             zero(2, offload_optimizer=CPU) | {"optimizer.type": "LAMB"},
             {},
             [f"error offload-lamb {OPTIMIZER}"],
@@ -106,6 +111,14 @@ def test_a_fault_is_found(
         (
             zero(2, offload_optimizer=CPU),
             {"client_optimizer": "torch.optim.AdamW", "launcher": Launcher.HF},
+        ),
+        (
+            zero(2, offload_optimizer=CPU),
+            {"hf_args": {"optim": "paged_adamw_32bit"}, "launcher": Launcher.HF},
+        ),
+        (
+            zero(2, offload_optimizer=CPU) | ADAM,
+            {"hf_args": {"optim": "adafactor"}, "launcher": Launcher.HF},
         ),
         (zero(1) | {"optimizer.type": "Lamb"}, {}),
         (zero(3, offload_optimizer={"device": "cpu", "super_offload": True}) | ADAM, {}),

@@ -54,6 +54,7 @@ def test_sections_that_are_models_refuse_what_they_do_not_know(
         ("Optimizer", {"type": "Adam"}, "write optimizer"),
         ("train-batch-size", 8, "write train_batch_size"),
         ("gradient_accumulation", 8, "write gradient_accumulation_steps"),
+        ("grad_accum_steps", 8, "write gradient_accumulation_steps"),
         # in the wrong place
         ("offload_optimizer", {"device": "cpu"}, "it belongs at zero_optimization.offload"),
         ("stage", 2, "it belongs at zero_optimization.stage"),
@@ -94,6 +95,12 @@ def test_a_key_that_may_be_the_programs_own_is_a_warning(key: str, value: object
     assert only({key: value}).severity is Severity.WARNING
 
 
+def test_what_other_programs_call_a_key_is_translated() -> None:
+    finding = only({"grad_clip": 1.0})
+    assert finding.severity is Severity.WARNING
+    assert finding.suggestion == "if it is meant for DeepSpeed, write gradient_clipping"
+
+
 @pytest.mark.parametrize("key", ["_comment", "//", "#", "$schema", "comment", "Description"])
 def test_a_remark_is_harmless_where_deepspeed_passes_over_it(key: str) -> None:
     assert only({key: "for the big run"}).severity is Severity.NOTE
@@ -107,7 +114,12 @@ def test_a_remark_is_harmless_where_deepspeed_passes_over_it(key: str) -> None:
         ({"optimizer": {"type": "Adam", "params": {}, "lr": 1e-4}}, Severity.ERROR),
         ({"optimizer": {"type": "Adam", "param": {"lr": 1e-4}}}, Severity.ERROR),
         ({"optimizer": {"type": "Adam", "params": {"lr": 1e-4}, "eps": 1e-8}}, Severity.NOTE),
+        (
+            {"optimizer": {"type": "Adam", "params": {}, "offload_optimizer": {"device": "cpu"}}},
+            Severity.ERROR,
+        ),
         ({"aio": {"blocksize": 1}}, Severity.ERROR),
+        ({"data_types": {"grad_accumulation_dtype": "fp32"}}, Severity.ERROR),
         ({"flops_profiler": {"enable": True}}, Severity.WARNING),
         ({"activation_checkpointing": {"every": 2}}, Severity.NOTE),
     ],
