@@ -8,7 +8,7 @@ from typing import Any
 
 from autotune.lint.document import accelerate, neox
 from autotune.lint.document.accelerate_faults import accelerate_faults
-from autotune.lint.document.inner import inner_config
+from autotune.lint.document.inner import elsewhere, inner_config
 from autotune.lint.document.json_text import read_json
 from autotune.lint.document.page import ACCELERATE, DECIMAL_COMMA, HJSON_ONLY, NOT_READABLE
 from autotune.lint.document.reading import Reading, finding
@@ -133,6 +133,8 @@ def _document(reading: Reading, *, name: str, launch: Launch, folder: Path | Non
         return Document(name=name, subject=None, findings=found)
     if accelerate.is_accelerate(value):
         return _accelerate(reading, name=name, launch=launch, folder=folder)
+    if (fault := elsewhere(reading)) is not None:
+        return Document(name=name, subject=None, findings=(*reading.findings, fault))
     spellings: Mapping[str, str] = {}
     if neox.is_neox(value):
         subject, spellings = neox.subject_of(reading, launch), neox.spellings(value)

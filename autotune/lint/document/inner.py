@@ -1,9 +1,12 @@
-"""A whole ds_config inside a program's own config."""
+"""A ds_config inside a program's own config, or beside it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from autotune.lint.document.reading import Reading
+from autotune.lint.document.page import ACCELERATE, NOT_READABLE
+from autotune.lint.document.reading import Reading, finding
+from autotune.lint.finding import Finding
+from autotune.lint.shown import shown
 
 _NAMES = ("deepspeed", "deepspeed_config", "ds_config")
 """Keys under which programs keep it."""
@@ -17,6 +20,34 @@ def inner_config(reading: Reading) -> Reading:
         if isinstance(reading.value.get(name), Mapping) and _SIGN not in reading.value:
             return _inside(reading, name)
     return reading
+
+
+def elsewhere(reading: Reading) -> Finding | None:
+    """Return what is wrong with a file that starts a run and holds no ds_config; else None.
+
+    An Accelerate config of another kind, and the arguments of a training that name a ds_config.
+    """
+    value = reading.value
+    if _SIGN in value or "train_batch_size" in value or "train_micro_batch_size_per_gpu" in value:
+        return None
+    kind, named = value.get("distributed_type"), value.get("deepspeed")
+    if isinstance(kind, str) and "mixed_precision" in value:
+        return finding(
+            ACCELERATE,
+            f"distributed_type={kind}: accelerate starts a run without DeepSpeed",
+            field="distributed_type",
+            at=reading.positions.get("distributed_type"),
+            suggestion="write DEEPSPEED and a deepspeed_config section, or gate the ds_config",
+        )
+    if isinstance(named, str):
+        return finding(
+            NOT_READABLE,
+            f"not a ds_config: deepspeed={shown(named)} names it",
+            field="deepspeed",
+            at=reading.positions.get("deepspeed"),
+            suggestion="gate that file; as JSON this one may be given by --hf-args",
+        )
+    return None
 
 
 def _inside(reading: Reading, name: str) -> Reading:

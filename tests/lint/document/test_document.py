@@ -169,3 +169,25 @@ def test_of_a_neox_yaml_deepspeeds_keys_are_judged() -> None:
 def test_a_file_in_deepspeeds_words_keeps_them(tmp_path: Path) -> None:
     found = Finding(rule="r", severity=Severity.ERROR, field="fp16", message="fp16: no")
     assert _read('{"fp16": 1}').in_file_words(found) is found
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "message"),
+    [
+        (
+            "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nmixed_precision: bf16\n",
+            "distributed_type",
+            "line 2, column 1: distributed_type=FSDP: accelerate starts a run without DeepSpeed",
+        ),
+        (
+            "model_name_or_path: m\ndeepspeed: ds_z3.json\nbf16: true\n",
+            "deepspeed",
+            'line 2, column 1: not a ds_config: deepspeed="ds_z3.json" names it',
+        ),
+    ],
+)
+def test_a_file_that_holds_no_ds_config_is_one_error(text: str, field: str, message: str) -> None:
+    document = _read(text, "run.yaml")
+    assert document.subject is None
+    [error] = document.findings
+    assert (error.field, error.message, error.severity) == (field, message, Severity.ERROR)
