@@ -1,8 +1,8 @@
 """Runs a program through an engine: two optimizer steps, whose second is like all later ones.
 
 Two are needed: stage 3 prefetches only from its second pass on, and the optimizer's moments join
-at the end of the first step. Under a limit a third tells whether the allocator, once it has given
-back what initialisation left over, runs on without giving back more.
+at the end of the first step. Where a limit was still felt in the second, a third tells whether the
+allocator, once it has given back what initialisation left over, runs on without giving back more.
 """
 
 from dataclasses import dataclass
@@ -95,8 +95,8 @@ def replay(
         run.initialize()
         for _ in range(OPTIMIZER_STEPS):
             run.step()
-        # A limit that was never felt changes nothing: the second step stands for all later ones.
-        for _ in range(STEPS_UNDER_LIMIT - OPTIMIZER_STEPS if any(run.retries) else 0):
+        # A second step that felt no limit stands for all later ones, as it does without one.
+        for _ in range(STEPS_UNDER_LIMIT - OPTIMIZER_STEPS if run.retries[-1] else 0):
             run.step()
     except OutOfMemoryError as error:
         ran_out = error.ran_out
