@@ -12,6 +12,7 @@ from autotune.gate.accepted import read_accepted, split_accepted
 from autotune.gate.ask import as_deepspeed_sees_it, ask_deepspeed, deepspeed_refuses
 from autotune.gate.hardware import memory_setting
 from autotune.gate.memory import MemoryJudgement, MemorySetting, judge_memory
+from autotune.gate.precision import precision_findings
 from autotune.gate.reading import planned_launch, read_config, read_subject
 from autotune.gate.request import GateRequest
 from autotune.gate.result import AskedDeepSpeed, GateResult
@@ -96,6 +97,7 @@ def _judge(
 ) -> None:
     """Add what the steps find in a config that could be read."""
     judged.findings += lint(subject, ignore=request.ignore)
+    judged.findings += precision_findings(subject, setting.device)
     judged.memory = judge_memory(subject, setting=setting)
     judged.findings += judged.memory.findings
     if request.ask_deepspeed:

@@ -2,6 +2,7 @@
 
 from autotune.lint.finding import Finding, Severity
 from autotune.lint.rule import Fault
+from autotune.lint.shown import shown
 from autotune.lint.subject import Subject
 
 
@@ -17,7 +18,7 @@ def located(subject: Subject, fault: Fault, *, rule: str, severity: Severity) ->
     """
     field = subject.spelled(fault.field)
     value = subject.value(fault.field)
-    said = field if value is None or isinstance(value, dict) else f"{field}={value}"
+    said = field if value is None or isinstance(value, dict) else f"{field}={shown(value)}"
     line, column = subject.position(field)
     return Finding(
         rule=rule,

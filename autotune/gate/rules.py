@@ -16,11 +16,18 @@ _NEAREST = 3
 def pages() -> Mapping[str, Page]:
     """Return the page of every rule, by id: in the order in which they are applied."""
     # Half of them are of records and runs, which most calls have nothing to do with.
-    from autotune.gate import accepted, ask, baseline, measure, memory
+    from autotune.gate import accepted, ask, baseline, measure, memory, precision
 
     reading = [Page(id=r.id, severity=r.severity, text=r.page) for r in READING_RULES]
     linting = [Page(id=r.id, severity=r.severity, text=r.page) for r in RULES]
-    others = (memory.PAGES, ask.PAGES, baseline.PAGES, measure.PAGES, accepted.PAGES)
+    others = (
+        precision.PAGES,
+        memory.PAGES,
+        ask.PAGES,
+        baseline.PAGES,
+        measure.PAGES,
+        accepted.PAGES,
+    )
     found = [*reading, *linting, *(page for group in others for page in group)]
     by_id = {page.id: page for page in found}
     assert len(by_id) == len(found), "two rules have one id"
