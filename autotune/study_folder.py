@@ -148,7 +148,8 @@ def differences(first: StudySetup, now: StudySetup) -> Iterator[str]:
     keys = sorted(k for k in base.keys() | other_base.keys() if base.get(k) != other_base.get(k))
     if keys:
         yield f"--base differs in {', '.join(keys)}"
-    if now.ceiling_bytes and first.ceiling_bytes != now.ceiling_bytes:
+    other_device = now.gpu_type is not None and now.gpu_type != first.gpu_type
+    if now.ceiling_bytes and not other_device and first.ceiling_bytes != now.ceiling_bytes:
         yield (
             f"--memory-ceiling is {format_gib(now.ceiling_bytes)}, the study's is "
             f"{format_gib(first.ceiling_bytes)}"

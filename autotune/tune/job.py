@@ -8,7 +8,7 @@ from typing import Any
 
 from autotune.ceiling import parse_bytes
 from autotune.ds_config.read import read_ds_config
-from autotune.errors import SpaceError
+from autotune.errors import SpaceError, WorkloadError
 from autotune.evaluate.wish import AUTO, Wish
 from autotune.hardware import Device, load_devices
 from autotune.model_shape import ModelShape, load_model_shape
@@ -25,6 +25,7 @@ from autotune.tune.preflight import (
     check_target,
     device_kind_of,
     early_ceiling_bytes,
+    modelled_device,
     require_listener,
     require_modelling_code,
 )
@@ -67,7 +68,14 @@ class Job:
             WorkloadError: it cannot be trained there.
         """
         gpus = self.request.target_gpus
-        return None if gpus is None else _workload(self.request, gpus, self.shape, self.base)
+        if gpus is None:
+            return None
+        try:
+            return _workload(self.request, gpus, self.shape, self.base)
+        except WorkloadError as error:
+            raise WorkloadError(
+                *(f"--target-gpus {gpus}: {fault}" for fault in error.faults)
+            ) from error
 
 
 def prepare(request: TuneRequest, progress: Progress) -> Job:
@@ -114,6 +122,9 @@ def prepare(request: TuneRequest, progress: Progress) -> Job:
         evaluator="" if request.evaluator == AUTO else request.evaluator,
         seed=secrets.randbelow(2**31) if request.seed is None else request.seed,
         environment={},
+        gpu_type=modelled_device(request.gpu_type, extra_devices).name
+        if request.gpu_type
+        else None,
     )
     wanted, gpu_type = setup.evaluator, request.gpu_type
     if request.resume:
