@@ -60,20 +60,8 @@ class Ended:
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     home = tmp_path_factory.mktemp("modelled")
-    arguments = [
-        "--model",
-        "7b",
-        "--gpus",
-        "64",
-        "--gpu-type",
-        "h100-80gb",
-        "--trials",
-        "30",
-        "--seed",
-        "1",
-        "--study",
-        "m",
-    ]
+    arguments = ["--model", "7b", "--gpus", "64", "--gpu-type", "h100-80gb"]
+    arguments += ["--trials", "30", "--seed", "1", "--study", "m"]
     done = subprocess.run(
         [sys.executable, "-c", _SCRIPT, "run", "--evaluator", "modelled", *arguments],
         cwd=home,
