@@ -29,9 +29,10 @@ def print_target(console: Console, target: Mapping[str, Any]) -> None:
     if not moves:
         console.print("  no searched key is expected to move there", markup=False)
         return
+    here = "" if best["ratio_here"] is None else f"; on the study's: {best['ratio_here']:.2f}"
     console.print(
-        f"  expected to move there, for {best['ratio']:.2f} of that speed "
-        f"({best['ratio_low']:.2f} to {best['ratio_high']:.2f}):",
+        f"  expected to move there, for {best['ratio']:.2f} times that speed "
+        f"({best['ratio_low']:.2f} to {best['ratio_high']:.2f}{here}):",
         markup=False,
     )
     for key, move in moves.items():

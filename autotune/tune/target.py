@@ -43,6 +43,8 @@ class Target:
     """The user's ds_config; empty when there is none."""
     memory: Surroundings
     speed: SpeedSurroundings
+    here: SpeedModel
+    """Of the study's own ranks, as if everything were really sent."""
     memory_calibration: Calibration = field(default_factory=Calibration)
     """Of the study's trials."""
     speed_calibration: SpeedCalibration = field(default_factory=SpeedCalibration)
@@ -93,6 +95,7 @@ def target_of(
             host_bytes=job.node_host_bytes,
         ),
         speed=replace(around, local_ranks=local_ranks, silent=False),
+        here=SpeedModel(workload=job.workload, surroundings=replace(around, silent=False)),
     )
 
 
@@ -105,7 +108,7 @@ def predict_target(target: Target, exported: Candidate, *, seed: int) -> dict[st
         seed: of the points that it is compared with.
     """
     screen, speed = target.screen(), target.speed_model()
-    there = _moved(target, exported)
+    there = _moved(exported, target.workload)
     told: dict[str, Any] = {
         "evaluator": MODELLED,
         "gpus": target.workload.world_size,
@@ -133,7 +136,8 @@ def predict_target(target: Target, exported: Candidate, *, seed: int) -> dict[st
         "memory": _memory(target, bill.device.peak_allocated_bytes, bill.device.outside_bytes)
         | {"margin": target.memory_calibration.margin(bill.device.margin), "fits": bill.fits},
         "moves": _moves(exported, best),
-        "best": _told_best(best, corrected, speed),
+        "best": _told_best(best, corrected, speed)
+        | {"ratio_here": _ratio(target.here, best, exported)},
     }
 
 
@@ -160,18 +164,24 @@ def _told_best(best: Candidate, there: Throughput, speed: SpeedModel) -> dict[st
     }
 
 
-def _moved(target: Target, exported: Candidate) -> Candidate:
+def _moved(candidate: Candidate, workload: Workload) -> Candidate:
     """Return the same config on other ranks; the micro batch falls where it must divide."""
-    workload = target.workload
-    micro = nearest_divisors(workload.sequences_per_rank, exported.ds_config[MICRO_BATCH])[0]
-    values = dict(exported.values)
+    micro = nearest_divisors(workload.sequences_per_rank, candidate.ds_config[MICRO_BATCH])[0]
+    values = dict(candidate.values)
     if MICRO_BATCH in values:
         values[MICRO_BATCH] = micro
     return replace(
-        exported,
-        ds_config=build_ds_config(exported.ds_config, workload, {MICRO_BATCH: micro}),
+        candidate,
+        ds_config=build_ds_config(candidate.ds_config, workload, {MICRO_BATCH: micro}),
         values=values,
     )
+
+
+def _ratio(speed: SpeedModel, one: Candidate, other: Candidate) -> float | None:
+    """Return what the model says of two configs on the study's own ranks; None if it cannot."""
+    predicted = [speed.predict(_moved(c, speed.workload)) for c in (one, other)]
+    first, second = predicted
+    return first.tokens_per_s / second.tokens_per_s if first and second else None
 
 
 def _best(

@@ -15,6 +15,7 @@ from autotune.predict.speed_calibration import SpeedCalibration
 from autotune.predict.throughput import SpeedSurroundings, predict_throughput
 from autotune.report.summary import summarize
 from autotune.search.candidate import Candidate, training_of
+from autotune.search.speed import SpeedModel
 from autotune.space import load_space
 from autotune.tune.target import Target, predict_target
 from autotune.workload import Workload, resolve_workload
@@ -43,6 +44,9 @@ def _target(gpus: int, *, network: str | None = None, **said: Any) -> Target:
         base={},
         memory=Surroundings(device=H100, ceiling_bytes=CEILING_BYTES, local_ranks=8),
         speed=SpeedSurroundings.of(H100, local_ranks=8, network=network),
+        here=SpeedModel(
+            workload=_workload(8), surroundings=SpeedSurroundings.of(H100, local_ranks=8)
+        ),
     )
 
 
@@ -100,6 +104,8 @@ def test_keys_move_where_that_is_faster(exported: Candidate) -> None:
     best = told["best"]
     assert best["ratio"] > 1.2
     assert best["ratio_low"] < best["ratio"] < best["ratio_high"]
+    # It is the network that moves them: within a node they gain much less.
+    assert best["ratio_here"] < 0.8 * best["ratio"]
     assert told["moves"]
     for key, move in told["moves"].items():
         assert move["from"] != move["to"], key
