@@ -139,7 +139,11 @@ def _speed_surroundings(
     try:
         device = replace(find_device(pool.device_model), memory_bytes=pool.device_bytes)
     except HardwareError:
-        progress.noted(f"the speed model does not know {pool.device_model}: it says nothing")
+        target = job.request.target_gpus
+        progress.noted(
+            f"the speed model does not know {pool.device_model}: it says nothing"
+            + (f", so nothing of --target-gpus {target}" if target else "")
+        )
         return None
     per_node = Counter(node for group in pool.groups[:1] for node in group.nodes)
     local_ranks, silent = max(per_node.values()), False
