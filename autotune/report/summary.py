@@ -258,8 +258,9 @@ def _print_nothing_fits(console: Console, study: StudyView) -> None:
     if study.counts.get("complete"):
         console.print("nothing was confirmed yet; go on with --resume")
         return
+    which = "is predicted to run" if study.setup.evaluator == MODELLED else "ran to its end"
     console.print(
-        "nothing fits: no trial ran to its end under the ceiling. Give more --gpus, a higher "
+        f"nothing fits: no trial {which} under the ceiling. Give more --gpus, a higher "
         "--memory-ceiling, a shorter --seq-len, or more --trials"
     )
     for record in study.records:

@@ -14,6 +14,7 @@ from autotune.study_folder import open_study
 from autotune.tune.job import Job
 from autotune.tune.preflight import modelled_device
 from autotune.tune.request import TuneResult
+from autotune.tune.sigterm import interrupted_by_sigterm
 from autotune.tune.study import run_study
 from autotune.tune.target import target_of
 
@@ -58,12 +59,12 @@ def tune_modelled(job: Job, progress: Progress) -> TuneResult:
             "node_host_bytes": job.node_host_bytes,
         },
     )
-    opened = open_study(job.folder, job.storage, setup, resume=request.resume)
-    return run_study(
-        opened,
-        evaluator,
-        job.folder,
-        request=request,
-        progress=progress,
-        target=target_of(job, device, speed, ceiling_bytes=ceiling_bytes),
-    )
+    with interrupted_by_sigterm():
+        return run_study(
+            open_study(job.folder, job.storage, setup, resume=request.resume),
+            evaluator,
+            job.folder,
+            request=request,
+            progress=progress,
+            target=target_of(job, device, speed, ceiling_bytes=ceiling_bytes),
+        )

@@ -1,11 +1,7 @@
 """A study whose trials run on a pool's devices, measured or emulated."""
 
 import os
-import signal
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 from autotune.ceiling import parse_ceiling
@@ -32,6 +28,7 @@ from autotune.study import StudySetup
 from autotune.study_folder import open_study
 from autotune.tune.job import Job
 from autotune.tune.request import TuneResult
+from autotune.tune.sigterm import interrupted_by_sigterm
 from autotune.tune.study import run_study
 from autotune.tune.target import target_of
 
@@ -51,7 +48,7 @@ def tune_on_pool(job: Job, progress: Progress) -> TuneResult:
         ray_address=request.ray_address,
         emulate=job.wanted == EMULATED if job.wanted else None,
     )
-    with Pool(pool_request) as pool, _interrupted_by_sigterm():
+    with Pool(pool_request) as pool, interrupted_by_sigterm():
         ceiling_bytes = parse_ceiling(request.memory_ceiling, device_bytes=pool.device_bytes)
         evaluator = _evaluator(job, pool, ceiling_bytes, progress)
         setup = _setup(job, pool, evaluator, ceiling_bytes)
@@ -170,19 +167,3 @@ def _has_expandable_segments() -> bool:
     """Whether torch's allocator is told to grow its segments; the ranks inherit what it is told."""
     names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
     return any("expandable_segments:True" in os.environ.get(name, "") for name in names)
-
-
-@contextmanager
-def _interrupted_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM, which schedulers send before they kill, end a search as Ctrl-C does.
-
-    Within the pool, since Ray takes the signal when it starts.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
