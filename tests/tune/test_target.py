@@ -17,7 +17,7 @@ from autotune.report.summary import summarize
 from autotune.search.candidate import Candidate, training_of
 from autotune.search.speed import SpeedModel
 from autotune.space import load_space
-from autotune.tune.target import Target, predict_target
+from autotune.tune.target import MATTERS, Target, _Neighbours, predict_target
 from autotune.workload import Workload, resolve_workload
 from tests.search.simulated import H100, Simulation, workload_7b
 
@@ -166,3 +166,41 @@ def test_a_study_without_a_target_has_none(simulation: Simulation, tmp_path: Pat
     record = simulation.run(tmp_path / "s", trials=6).record
     assert record is not None
     assert record["target"] is None
+
+
+@pytest.fixture
+def near() -> _Neighbours:
+    target = _target(256, network="ethernet-10g")
+    return _Neighbours(target=target, screen=target.screen(), speed=target.speed_model())
+
+
+_ZERO = "zero_optimization."
+_SLOW = {
+    f"{_ZERO}stage": 3,
+    f"{_ZERO}contiguous_gradients": True,
+    "train_micro_batch_size_per_gpu": 4,
+    "model.activation_checkpointing": False,
+}
+
+
+def test_another_choice_of_a_key_is_found(near: _Neighbours) -> None:
+    start = near.with_values(_SLOW)
+    better = near.improved(start)
+    assert near.rate(better) > 1.5 * near.rate(start)
+    assert near.screen.judge(better) is None
+
+
+def test_a_key_that_gains_nothing_stays_as_it_was(near: _Neighbours) -> None:
+    there = near.with_values(_SLOW)
+    fast = near.with_values(
+        {
+            **_SLOW,
+            f"{_ZERO}stage": 1,
+            f"{_ZERO}contiguous_gradients": False,
+            "train_micro_batch_size_per_gpu": 8,
+        }
+    )
+    liker = near.likened(fast, there)
+    assert liker.values[f"{_ZERO}stage"] == 1
+    assert liker.values[f"{_ZERO}contiguous_gradients"] is True
+    assert near.rate(liker) >= (1 - MATTERS) * near.rate(fast)
