@@ -130,8 +130,7 @@ _PARTS = ("transfers", "cpu_adam", "nvme")
 
 
 def _slowest(rates: Sequence[Mapping[str, float] | None]) -> dict[str, float] | None:
-    """Return each rate's smallest value over the ranks."""
+    """Return each rate's smallest value over the ranks that have it."""
     known = [rate for rate in rates if rate]
-    if not known:
-        return None
-    return {name: min(rate[name] for rate in known) for name in known[0]}
+    names = {name: None for rate in known for name in rate}
+    return {name: min(r[name] for r in known if name in r) for name in names} or None

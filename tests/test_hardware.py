@@ -32,6 +32,13 @@ from autotune.hardware import CATALOGUE, find_device, load_devices
         ("NVIDIA TITAN RTX", "titan-rtx"),
         ("AMD Instinct MI250X", "mi250"),
         ("MI300X", "mi300x"),
+        ("NVIDIA H20", "h20"),
+        ("H800", "h800-80gb"),
+        ("A800", "a800-80gb"),
+        ("NVIDIA A40", "a40"),
+        ("RTX A6000", "a6000"),
+        ("2080Ti", "rtx-2080-ti"),
+        ("Tesla P100", "p100-16gb"),
         ("cpu", "cpu"),
     ],
 )

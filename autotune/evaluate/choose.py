@@ -52,6 +52,7 @@ def make_evaluator(  # noqa: PLR0913  each is a different thing
     study_folder: Path,
     links: Links | None = None,
     node_host_bytes: int | None = None,
+    host_slowdown: float = 1.0,
 ) -> MeasuredEvaluator | EmulatedEvaluator:
     """Return the evaluator of a study.
 
@@ -64,6 +65,7 @@ def make_evaluator(  # noqa: PLR0913  each is a different thing
         study_folder: where logs are kept.
         links: how the ranks that are emulated reach each other; None: collectives take no time.
         node_host_bytes: host memory of an emulated node; None is this host's.
+        host_slowdown: of an emulated rank's optimizer step on the CPU, by its neighbours' steps.
     """
     if gpus_per_node is None:
         return MeasuredEvaluator(
@@ -80,6 +82,7 @@ def make_evaluator(  # noqa: PLR0913  each is a different thing
         gpus_per_node=gpus_per_node,
         links=links,
         node_host_bytes=node_host_bytes,
+        host_slowdown=host_slowdown,
         seed=seed,
         study_folder=study_folder,
     )

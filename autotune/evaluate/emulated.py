@@ -36,6 +36,8 @@ class EmulatedEvaluator:
     study_folder: Path
     links: Links | None = None
     """How real ranks reach each other; None: collectives take no time."""
+    host_slowdown: float = 1.0
+    """How much longer an optimizer step on the CPU takes when all ranks of a node make one."""
     node_host_bytes: int | None = None
     """Host memory of a real rank's node; None is this host's."""
 
@@ -66,6 +68,7 @@ class EmulatedEvaluator:
                 host_bytes=(self.node_host_bytes or pool.host_memory_bytes) // local_world_size,
                 charged_bytes=charged_bytes(self.workload, pool.request.device_kind),
                 links=self.links.to_json() if self.links else None,
+                host_slowdown=self.host_slowdown,
             ),
         )
 

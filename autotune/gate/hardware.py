@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 
 from autotune.ceiling import parse_bytes
+from autotune.errors import HardwareError
 from autotune.gate.memory import MemorySetting
 from autotune.gate.request import GateRequest
 from autotune.hardware import CATALOGUE, Device, find_device, load_devices
@@ -38,18 +39,24 @@ def planned_device(request: GateRequest) -> Device | None:
     Of a type that is sold in several sizes, the one whose memory is told.
 
     Raises:
-        HardwareError: an unknown device, or an unreadable size.
+        HardwareError: an unknown device whose memory is not told, or an unreadable size.
     """
     memory = request.gpu_memory
     memory_bytes = None if memory is None else _size_bytes(memory, where="--gpu-memory")
     extra = load_devices(request.devices) if request.devices else ()
     if request.gpu_type is not None:
-        device = find_device(request.gpu_type, extra=extra)
-        return device if memory_bytes is None else _of_size(device, memory_bytes)
+        try:
+            device = find_device(request.gpu_type, extra=extra)
+        except HardwareError:
+            if memory_bytes is None:
+                raise
+        else:
+            return device if memory_bytes is None else _of_size(device, memory_bytes)
     if memory_bytes is None:
         return None
     # Nothing is known of its speed; what it is called shows in messages.
-    return replace(find_device("h100-80gb"), name="GPU", memory_bytes=memory_bytes, aliases=())
+    name = request.gpu_type or "GPU"
+    return replace(find_device("h100-80gb"), name=name, memory_bytes=memory_bytes, aliases=())
 
 
 def _of_size(device: Device, memory_bytes: int) -> Device:

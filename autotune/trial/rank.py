@@ -48,6 +48,11 @@ def run_rank(
     return _Rank(spec, place, events_fd).run()
 
 
+def _steps_on_host(spec: TrialSpec) -> bool:
+    offload = spec.ds_config.get("zero_optimization", {}).get("offload_optimizer") or {}
+    return spec.device_kind == "cuda" and offload.get("device", "none") != "none"
+
+
 def _own_log(path: str) -> None:
     """Send everything that is printed, by C++ too, to the rank's log."""
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -104,6 +109,8 @@ class _Rank:
         engine, *_ = deepspeed.initialize(model=model, config=dict(spec.ds_config))
         if spec.emulation is not None:
             stand_in.take_every_step(engine.optimizer)
+            if _steps_on_host(spec):
+                stand_in.slow_down_host(engine.optimizer, spec.emulation.host_slowdown)
         init_peak = device.take_peak(Phase.INIT)
         device.enforce_ceiling()
         measurement, stop = run_steps(

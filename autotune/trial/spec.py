@@ -36,6 +36,8 @@ class Emulation:
     links: Mapping[str, Any] | None = None
     """How ranks reach each other (`autotune.predict.communication.Links`): collectives take the
     time that these say. None: they take none."""
+    host_slowdown: float = 1.0
+    """How much longer an optimizer step on the CPU takes when all ranks of a node make one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ kernels, are those of a real rank; losses and gradients are not.
 """
 
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -80,6 +81,27 @@ def take_every_step(optimizer: Any) -> None:
         scaler = getattr(optimizer, name, None)
         if scaler is not None:
             scaler.cur_scale = min(scaler.cur_scale, _SMALL_SCALE)
+
+
+def slow_down_host(optimizer: Any, slowdown: float) -> None:
+    """Have each optimizer step on the CPU take as long as beside the other ranks of the node.
+
+    Args:
+        optimizer: DeepSpeed's, around the one that steps.
+        slowdown: by which factor.
+    """
+    inner = getattr(optimizer, "optimizer", None)
+    if inner is None or slowdown <= 1.0:
+        return
+    step = inner.step
+
+    def slower_step(*args: Any, **kwargs: Any) -> Any:
+        began = time.perf_counter()
+        result = step(*args, **kwargs)
+        time.sleep((time.perf_counter() - began) * (slowdown - 1.0))
+        return result
+
+    inner.step = slower_step
 
 
 def _never(check: Callable[..., Any]) -> Callable[..., bool]:

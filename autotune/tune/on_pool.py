@@ -19,6 +19,7 @@ from autotune.evaluate.measured import MeasuredEvaluator
 from autotune.hardware import find_device, known_device
 from autotune.pool.pool import Pool, PoolRequest
 from autotune.predict.communication import Links
+from autotune.predict.probe_file import host_slowdown
 from autotune.predict.throughput import SpeedSurroundings
 from autotune.search.progress import Progress
 from autotune.search.screen import Screen
@@ -92,6 +93,7 @@ def _evaluator(
         gpus_per_node=job.wish.gpus_per_node_of(evaluator_of(pool)),
         links=links,
         node_host_bytes=job.node_host_bytes,
+        host_slowdown=host_slowdown(job.probed) if job.probed else 1.0,
         seed=job.setup.seed,
         study_folder=job.folder,
     )

@@ -143,6 +143,7 @@ def test_hf_args_make_hugging_face_the_launcher(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("gpu_type", "gpu_memory", "gib"),
     [
+        ("Gaudi 2", "96", 96.0),  # not in the catalogue: its memory is enough to judge by
         ("A100", None, 79.15),
         ("A100", "40", 39.39),  # of the two that are sold, the one of that size
         ("V100", "32", 31.74),

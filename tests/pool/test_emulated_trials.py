@@ -9,6 +9,8 @@ from autotune.evaluate.verdict import outcome_of
 from autotune.outcome import Outcome, Phase, Status
 from autotune.pool import machine
 from autotune.pool.pool import Pool, PoolRequest
+from autotune.predict.communication import Links
+from autotune.predict.networks import Network
 from autotune.trial.spec import Emulation, StepRule, TrialSpec
 
 pytestmark = pytest.mark.ray
@@ -42,9 +44,15 @@ def _emulated(
     ranks: int = 4,
     local: int = 4,
     host_bytes: int = 1 << 40,
+    links: Links | None = None,
     **fields: Any,
 ) -> TrialSpec:
-    emulation = Emulation(world_size=ranks, local_world_size=local, host_bytes=host_bytes)
+    emulation = Emulation(
+        world_size=ranks,
+        local_world_size=local,
+        host_bytes=host_bytes,
+        links=links.to_json() if links else None,
+    )
     return make_spec(values, gpus=ranks, global_batch_size=2 * ranks, emulation=emulation, **fields)
 
 
@@ -90,6 +98,26 @@ def test_worlds_of_2_to_1024(
 ) -> None:
     outcome = _run(pool, _emulated(make_spec, values, ranks=ranks, local=min(ranks, 8)))
     assert outcome.status is Status.COMPLETE, outcome.failure
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_collectives_take_the_time_that_the_links_need(
+    pool: Pool, make_spec: MakeSpec, stage: int
+) -> None:
+    rate = 2e7
+    slow = Links(
+        local_bytes_per_s=rate,
+        network=Network(name="none", port_bytes_per_s=rate, share=1.0),
+        source="catalogue",
+    )
+    steps = []
+    for links in (None, slow):
+        outcome = _run(pool, _emulated(make_spec, {STAGE: stage}, links=links))
+        assert outcome.status is Status.COMPLETE, outcome.failure
+        steps.append(min(outcome.measured.all_step_s))
+    untimed_s, timed_s = steps
+    # A million parameters of bf16 are gathered and reduced at least once a step.
+    assert timed_s > untimed_s + 0.5 * 2 * 2e6 / rate
 
 
 def test_the_more_ranks_the_less_each_of_them_holds(pool: Pool, make_spec: MakeSpec) -> None:

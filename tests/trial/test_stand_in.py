@@ -1,6 +1,9 @@
 """What an emulated rank keeps from DeepSpeed; in pure Python, on optimizers of the same build."""
 
+import time
 from types import SimpleNamespace
+
+import pytest
 
 from autotune.trial import stand_in
 from autotune.trial.spec import Emulation, Place
@@ -83,3 +86,25 @@ def test_rank_0_stands_on_the_device_it_was_given() -> None:
     assert environment["LOCAL_WORLD_SIZE"] == "8"
     assert environment["RANK"] == environment["LOCAL_RANK"] == "0"
     assert environment["CUDA_VISIBLE_DEVICES"] == "5"
+
+
+class _Adam:
+    def __init__(self) -> None:
+        self.num_steps = 0
+
+    def step(self, closure: object = None) -> str:
+        self.num_steps += 1
+        time.sleep(0.05)
+        return "stepped"
+
+
+@pytest.mark.parametrize(("slowdown", "least_s"), [(1.0, 0.05), (4.0, 0.2)])
+def test_a_step_on_the_host_takes_as_long_as_beside_its_neighbours(
+    slowdown: float, least_s: float
+) -> None:
+    adam = _Adam()
+    stand_in.slow_down_host(SimpleNamespace(optimizer=adam), slowdown)
+    began = time.perf_counter()
+    assert adam.step() == "stepped"
+    assert time.perf_counter() - began >= least_s
+    assert adam.num_steps == 1

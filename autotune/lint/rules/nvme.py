@@ -23,6 +23,8 @@ _SMALLEST_SWAPPED_BYTES = 1024**2
 """`runtime/swap_tensor/utils.py: MIN_AIO_BYTES`."""
 _USUAL_EMBEDDING = 32_000 * 4_096
 """Elements; LLaMA-7B. Smaller models have no use for NVMe."""
+_SMALL_EMBEDDING = 50_272 * 2_048
+"""Elements of OPT-1.3B's, the smallest that anybody would swap to a drive."""
 _ADAM_BUFFERS = {"adam": 4, "adamw": 4, "lion": 3, "adagrad": 3}
 """A parameter's master weights, its optimizer states and its gradient."""
 
@@ -66,13 +68,15 @@ def nvme_buffer_size(subject: Subject) -> Iterator[Fault]:
     `runtime/swap_tensor/partitioned_param_swapper.py: get_buffer` asserts that a rank's part of
     each parameter fits one buffer of `offload_param.buffer_size` elements (1e8 by default).
     The largest one is the embedding as a rule: vocabulary x hidden size, divided by the ranks.
-    Without a model a warning is given where even a 7B model's embedding would not fit.
+    Without a model a warning is given where a 7B model's embedding would not fit, and an error
+    where not even that of a 1.3B model with 50,000 words would, which nobody swaps to NVMe.
     """
     key, ranks = f"{_PARAM}.buffer_size", subject.launch.data_parallel
     size, known = number(subject, key), _largest_parameter(subject)
     if not _swaps(subject, "param") or size is None or ranks is None or ranks < 1:
         return
     part = -(-(_USUAL_EMBEDDING if known is None else known) // ranks)
+    surely = known is not None or size * ranks < _SMALL_EMBEDDING
     width_bytes = 4 if precision(subject) == "fp32" else 2
     least_bytes = max(_SMALLEST_SWAPPED_BYTES, number(subject, "aio.block_size") or 0)
     # What is smaller than one file access stays in host memory.
@@ -84,7 +88,7 @@ def nvme_buffer_size(subject: Subject) -> Iterator[Fault]:
         key,
         f"{whose} has {part} elements on each of {ranks} ranks, and must fit one buffer",
         suggestion=f"set it to {part} or more: vocabulary x hidden size / ranks",
-        severity=None if known is not None else Severity.WARNING,
+        severity=None if surely else Severity.WARNING,
     )
 
 

@@ -1,4 +1,4 @@
-"""What every DeepSpeed engine does with a rank's tensors, and the choice of the right one."""
+"""What every DeepSpeed engine does with a rank's tensors."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -87,23 +87,3 @@ class Engine(ABC):
     def enter_step(self) -> None:
         """The optimizer step begins."""
         self.allocator.enter(Part.STEP)
-
-
-def create_engine(
-    training: Training, parameters: Sequence[Parameter], allocator: CachingAllocator
-) -> Engine:
-    """Return the engine that DeepSpeed would use (`_do_optimizer_sanity_check`, engine.py)."""
-    from autotune.predict.memory.bf16_accumulation import Bf16AccumulationEngine
-    from autotune.predict.memory.flat import FlatEngine
-    from autotune.predict.memory.sharded import ShardedEngine
-    from autotune.predict.memory.unsharded import UnshardedEngine
-
-    stage = training.zero.stage
-    if stage == 3:
-        return ShardedEngine(training, parameters, allocator)
-    if stage == 0:
-        return UnshardedEngine(training, parameters, allocator)
-    wide_sums = training.precision == "bf16" and training.accumulation_bytes == 4
-    if stage == 1 and wide_sums and not training.zero.offload_optimizer.enabled:
-        return Bf16AccumulationEngine(training, parameters, allocator)
-    return FlatEngine(training, parameters, allocator)

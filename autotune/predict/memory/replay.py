@@ -14,7 +14,8 @@ from autotune.predict.memory.allocator import (
     Peak,
     RanOut,
 )
-from autotune.predict.memory.engine import Engine, create_engine
+from autotune.predict.memory.engine import Engine
+from autotune.predict.memory.engines import create_engine
 from autotune.predict.memory.items import Item, Part
 from autotune.predict.memory.program import (
     ALLOCATE,

@@ -15,6 +15,8 @@ from autotune.trial.device import Device
 from autotune.trial.probe.spec import ProbeSpec
 from autotune.trial.probe.timing import median_host_s, median_s
 
+_ADAM_REPEATS = 5
+
 
 def time_transfers(spec: ProbeSpec, *, device: Device) -> dict[str, float] | None:
     """Return bytes/s to the device and back, from pinned memory; None on CPU ranks."""
@@ -31,10 +33,11 @@ def time_transfers(spec: ProbeSpec, *, device: Device) -> dict[str, float] | Non
     return rates
 
 
-def time_cpu_adam(spec: ProbeSpec) -> dict[str, float] | None:
+def time_cpu_adam(spec: ProbeSpec, *, rank: int) -> dict[str, float] | None:
     """Return the parameters that DeepSpeed's CPUAdam steps a second on this rank's threads.
 
-    None where it is left out. torch's own Adam on CPU ranks, where nothing is compiled.
+    `elements_per_s` with all ranks at once; `alone_elements_per_s` with the others idle, on rank 0
+    only. None where it is left out. torch's own Adam on CPU ranks, where nothing is compiled.
     """
     if not spec.adam_elements:
         return None
@@ -47,12 +50,14 @@ def time_cpu_adam(spec: ProbeSpec) -> dict[str, float] | None:
         optimizer = DeepSpeedCPUAdam([parameter], lr=1e-4)
     else:
         optimizer = torch.optim.AdamW([parameter], lr=1e-4)
+    rates = {"num_threads": float(torch.get_num_threads())}
+    if rank == 0:
+        alone_s = median_host_s(optimizer.step, num_repeats=_ADAM_REPEATS)
+        rates["alone_elements_per_s"] = spec.adam_elements / alone_s
     dist.barrier()
-    seconds = median_host_s(optimizer.step, num_repeats=5)
-    return {
-        "elements_per_s": spec.adam_elements / seconds,
-        "num_threads": float(torch.get_num_threads()),
-    }
+    seconds = median_host_s(optimizer.step, num_repeats=_ADAM_REPEATS)
+    dist.barrier()
+    return rates | {"elements_per_s": spec.adam_elements / seconds}
 
 
 def time_nvme(spec: ProbeSpec, *, rank: int) -> dict[str, float] | None:

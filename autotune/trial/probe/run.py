@@ -27,7 +27,7 @@ def probe(
     mark("copies between host and device")
     transfers = time_transfers(spec, device=device)
     mark("CPUAdam")
-    cpu_adam = time_cpu_adam(spec)
+    cpu_adam = time_cpu_adam(spec, rank=rank)
     mark("NVMe")
     return {
         "rank": rank,

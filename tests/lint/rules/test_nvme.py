@@ -41,7 +41,12 @@ def _nvme(**keys: Any) -> dict[str, Any]:
             [f"error nvme-buffer-size {PARAM}.buffer_size"],
         ),
         (
-            zero(3, offload_param=_nvme()),
+            zero(3, offload_param=_nvme()),  # 1e8: not even a small model's embedding
+            {"gpus": 1},
+            [f"error nvme-buffer-size {PARAM}.buffer_size"],
+        ),
+        (
+            zero(3, offload_param=_nvme(buffer_size=1.2e8)),
             {"gpus": 1},
             [f"warning nvme-buffer-size {PARAM}.buffer_size"],
         ),

@@ -52,3 +52,4 @@ def test_a_cpu_rank_has_cores_and_no_bus(told: list[dict[str, Any]]) -> None:
     assert told[1]["nvme"] is None
     assert told[1]["cpu_adam"]["elements_per_s"] > 0
     assert told[1]["cpu_adam"]["num_threads"] == 1
+    assert [("alone_elements_per_s" in rank["cpu_adam"]) for rank in told] == [True, False, False]

@@ -1,0 +1,115 @@
+"""What a probe's ranks say, as one file; and files that are none."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.errors import HardwareError
+from autotune.hardware import find_device
+from autotune.predict.communication import Group, Links, collective_s
+from autotune.predict.probe_file import host_slowdown, read_probe
+from autotune.probe import combine, groups_of
+from tests.cli.calls import autotune, autotune_here
+
+DATA = Path(__file__).parent / "data"
+
+
+def rank(number: int, s: float, **parts: Any) -> dict[str, Any]:
+    row = {"kind": "all_gather", "num_bytes": 1024, "ranks": [0, 1], "s": s}
+    return {"rank": number, "collectives": [row], "transfers": None, "nvme": None, **parts}
+
+
+def test_a_collective_takes_as_long_as_its_slowest_rank() -> None:
+    adam = {"elements_per_s": 2e9, "alone_elements_per_s": 3e9, "num_threads": 4.0}
+    found = combine(
+        [
+            rank(0, 1e-3, cpu_adam=adam, transfers={"to_host_bytes_per_s": 5.0}),
+            rank(1, 2e-3, cpu_adam={"elements_per_s": 1e9, "num_threads": 4.0}),
+        ],
+        nodes=["a", "a"],
+    )
+    assert found == {
+        "world_size": 2,
+        "local_ranks": 2,
+        "collectives": [{"kind": "all_gather", "num_bytes": 1024, "ranks": [0, 1], "s": 2e-3}],
+        "transfers": {"to_host_bytes_per_s": 5.0},
+        "cpu_adam": {"elements_per_s": 1e9, "alone_elements_per_s": 3e9, "num_threads": 4.0},
+        "nvme": None,
+    }
+    assert host_slowdown(found) == 3.0
+
+
+@pytest.mark.parametrize(
+    ("nodes", "groups"),
+    [
+        ("aa", [(0, 1)]),
+        ("aaaa", [(0, 1), (0, 1, 2, 3)]),
+        ("aabb", [(0, 1), (0, 2), (0, 1, 2, 3)]),
+        ("ab", [(0, 1)]),
+        ("a", []),
+    ],
+)
+def test_groups_lie_within_a_node_across_nodes_and_over_all(
+    nodes: str, groups: list[tuple[int, ...]]
+) -> None:
+    assert list(groups_of(list(nodes))) == groups
+
+
+@pytest.mark.parametrize("cards", [2, 4])
+def test_measured_probes_say_what_a_collective_takes(cards: int) -> None:
+    path = DATA / f"h200_x{cards}_probe.json"
+    links = Links.from_probe(read_probe(path), device=find_device("h200"), where=str(path))
+    assert links.source == "probe"
+    group = Group(ranks=cards)
+    rows = [r for r in read_probe(path)["collectives"] if len(r["ranks"]) == cards]
+    assert rows
+    for row in rows:
+        assert collective_s(row["kind"], row["num_bytes"], group, links) == row["s"]
+    back = Links.from_json(json.loads(json.dumps(links.to_json())))
+    assert back == links
+    assert back.curves == links.curves
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{}", "format None: this autotune reads 1; probe again"),
+        ("[]", "format None"),
+        ("{", "not readable"),
+        ('{"format": 2}', "format 2: this autotune reads 1"),
+    ],
+)
+def test_a_file_that_is_no_probe_is_said_to_be_none(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "probe.json"
+    path.write_text(text)
+    with pytest.raises(HardwareError, match=rf"--probe {path}: {says}"):
+        read_probe(path)
+    with pytest.raises(HardwareError, match="no such file; autotune probe writes one"):
+        read_probe(tmp_path / "nowhere.json")
+
+
+def test_what_cannot_be_probed_costs_no_ten_seconds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = autotune_here(
+        "probe", "--gpus", "2", "--output", str(tmp_path / "no" / "probe.json"), capsys=capsys
+    )
+    assert call.faults == [f"--output {tmp_path}/no/probe.json: there is no folder {tmp_path}/no"]
+    (fault,) = autotune_here("probe", "--gpus", "99", "--device", "cpu", capsys=capsys).faults
+    assert fault.startswith("--gpus 99: this machine has ")
+
+
+@pytest.mark.ray
+def test_real_ranks_are_probed(tmp_path: Path) -> None:
+    call = autotune(
+        "probe", "--gpus", "2", "--device", "cpu", "--json", cwd=tmp_path, timeout_s=240
+    )
+    assert call.code == 0, call.err
+    told = json.loads(call.out)
+    assert told == read_probe(tmp_path / "probe.json")
+    assert told["world_size"] == told["local_ranks"] == 2
+    assert {tuple(row["ranks"]) for row in told["collectives"]} == {(0, 1)}
+    assert told["cpu_adam"]["elements_per_s"] > 0
+    assert host_slowdown(told) >= 1
