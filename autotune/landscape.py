@@ -23,6 +23,7 @@ _ANSWERS = frozenset(
         Status.OOM_DEVICE,
         Status.OOM_HOST,
         Status.INVALID,
+        Status.REJECTED,
     }
 )
 """Statuses that say something about the config; a crash or a time-out may be the machine's."""
@@ -120,7 +121,7 @@ class Landscape:
 def speeds(outcomes: Mapping[str, Outcome]) -> dict[str, float]:
     """Return tokens/s of the complete outcomes, by the same keys."""
     return {
-        key: outcome.measured.tokens_per_s.mean
+        key: outcome.tokens_per_s.mean
         for key, outcome in outcomes.items()
         if outcome.status is Status.COMPLETE
     }

@@ -268,6 +268,11 @@ class Outcome:
         return self.evaluator == "measured"
 
     @property
+    def has_numbers(self) -> bool:
+        """Whether it has a speed and a peak, measured or modelled."""
+        return self.measurement is not None or self.modelled is not None
+
+    @property
     def measured(self) -> Measurement:
         """The measurement of a trial that has one, as every complete trial does.
 

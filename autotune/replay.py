@@ -115,7 +115,7 @@ def _curve(landscape: Landscape, *, sampler: str, seed: int, num_trials: int) ->
     for record in stored.records():
         outcome = record.outcome
         if outcome is not None and outcome.status is Status.COMPLETE:
-            best = max(best, outcome.measured.tokens_per_s.mean)
+            best = max(best, outcome.tokens_per_s.mean)
         curve.append(best / landscape.best_tokens_per_s)
     stored.close()
     return tuple(curve)

@@ -10,6 +10,7 @@ from autotune.search.candidate import TrialRecord
 from autotune.search.confirm import Confirmation, best_of
 from autotune.search.sampler import StoredStudy
 from autotune.search.screen import Rejection, ScreenReport, read_rejections
+from autotune.search.speed import SpeedReport
 from autotune.space import SearchSpace
 from autotune.step_times import Interval, mean_interval
 from autotune.workload import Workload
@@ -30,12 +31,15 @@ class StudySetup:
     environment: Mapping[str, Any]
     """Versions, hosts and devices."""
     gpus_per_node: int | None = None
-    """Ranks that an emulated rank would share its host with; None where ranks are real."""
+    """Ranks that an emulated or modelled rank would share its host with; None where ranks are
+    real."""
     communication: str | None = None
-    """Where the times of emulated collectives come from: catalogue, probe or none; None where
-    ranks are real."""
+    """Where the times of collectives that nobody runs come from: catalogue, probe or none; None
+    where ranks are real."""
     links: Mapping[str, Any] | None = None
     """How emulated ranks reach each other (`autotune.predict.communication.Links`)."""
+    gpu_type: str | None = None
+    """What the ranks of a modelled study would run on; None where something runs."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""
@@ -51,6 +55,7 @@ class StudySetup:
             "gpus_per_node": self.gpus_per_node,
             "communication": self.communication,
             "links": self.links and dict(self.links),
+            "gpu_type": self.gpu_type,
         }
 
     @classmethod
@@ -78,6 +83,10 @@ class StudyView:
     """Candidates that were predicted not to fit, and not launched."""
     screen: ScreenReport | None = None
     """How the memory model did; None until a search has ended."""
+    speed: SpeedReport | None = None
+    """How the speed model did; None where it knows nothing, or is the evaluator."""
+    predicted_target: Mapping[str, Any] | None = None
+    """What was predicted of a trial on `--target-gpus`; None if nothing was asked."""
 
     @classmethod
     def of(cls, stored: StoredStudy) -> Self:
@@ -92,6 +101,8 @@ class StudyView:
             ),
             rejections=tuple(read_rejections(attributes)),
             screen=ScreenReport.from_json(attributes["screen"]) if "screen" in attributes else None,
+            speed=SpeedReport.from_json(attributes["speed"]) if "speed" in attributes else None,
+            predicted_target=attributes.get("target"),
         )
 
     @property
@@ -107,6 +118,14 @@ class StudyView:
         if confirmation is None or confirmation.exported is None:
             return None
         return self.records[confirmation.exported]
+
+    @property
+    def target(self) -> Mapping[str, Any] | None:
+        """What is predicted of the exported trial on `--target-gpus`; None if that is another's."""
+        told, exported = self.predicted_target, self.exported
+        if told is None or exported is None or told["trial"] != exported.number:
+            return None
+        return told
 
     @property
     def best_baseline(self) -> TrialRecord | None:
@@ -126,5 +145,10 @@ def _count_as(record: TrialRecord) -> str:
 
 
 def tokens_per_s_of_runs(runs: tuple[Outcome, ...]) -> Interval:
-    """Return tokens/s over repeated runs: their mean, and its interval."""
-    return mean_interval([run.measured.tokens_per_s.mean for run in runs])
+    """Return tokens/s over repeated runs: their mean, and its interval.
+
+    Of modelled runs the model's own.
+    """
+    if runs[0].modelled is not None:
+        return runs[0].tokens_per_s
+    return mean_interval([run.tokens_per_s.mean for run in runs])

@@ -28,6 +28,7 @@ _OPTIONS = {
     "evaluator": "--evaluator",
     "gpus_per_node": "--gpus-per-node",
     "communication": "the source of communication times",
+    "gpu_type": "--gpu-type",
 }
 
 
@@ -140,11 +141,15 @@ def differences(first: StudySetup, now: StudySetup) -> Iterator[str]:
     for key, option in _OPTIONS.items():
         if after[key] is not None and before[key] != after[key]:
             yield f"{option} is {after[key]}, the study's is {before[key]}"
+    network, other_network = _network(first), _network(now)
+    if network and other_network and network != other_network:
+        yield f"--link is {other_network}, the study's is {network}"
     base, other_base = dotted.flatten(first.base), dotted.flatten(now.base)
     keys = sorted(k for k in base.keys() | other_base.keys() if base.get(k) != other_base.get(k))
     if keys:
         yield f"--base differs in {', '.join(keys)}"
-    if now.ceiling_bytes and first.ceiling_bytes != now.ceiling_bytes:
+    other_device = now.gpu_type is not None and now.gpu_type != first.gpu_type
+    if now.ceiling_bytes and not other_device and first.ceiling_bytes != now.ceiling_bytes:
         yield (
             f"--memory-ceiling is {format_gib(now.ceiling_bytes)}, the study's is "
             f"{format_gib(first.ceiling_bytes)}"
@@ -180,7 +185,13 @@ def _comparable(setup: StudySetup) -> Mapping[str, Any]:
         "evaluator": setup.evaluator or None,
         "gpus_per_node": setup.gpus_per_node,
         "communication": setup.communication,
+        "gpu_type": setup.gpu_type,
     }
+
+
+def _network(setup: StudySetup) -> str | None:
+    """Return the network between nodes; None of real ranks, and in studies of old."""
+    return None if setup.links is None else str(setup.links["network"]["name"])
 
 
 def _parameters(setup: StudySetup) -> Mapping[str, Any]:

@@ -11,9 +11,11 @@ from autotune.export import write_study_files
 from autotune.hardware import find_device
 from autotune.outcome import Phase
 from autotune.predict.memory.predict import Surroundings, predict_memory
+from autotune.predict.throughput import SpeedSurroundings
 from autotune.predict.training import ModelSettings, read_training
 from autotune.search.candidate import TrialRecord
 from autotune.search.sampler import StoredStudy
+from autotune.search.speed import SpeedModel
 from autotune.study import StudyView
 
 STUDIES = Path(__file__).parents[1] / "studies"
@@ -92,3 +94,19 @@ def test_no_trial_left_anything_on_its_card(study: StudyView) -> None:
     assert statuses <= {"complete", "slow", "over_ceiling", "crashed", "rejected"}
     crashed = [r for r in study.records if r.outcome and r.outcome.status.value == "crashed"]
     assert all(record.interrupted for record in crashed)
+
+
+def test_the_speed_model_on_its_trials(study: StudyView) -> None:
+    per_node = study.setup.gpus_per_node
+    assert per_node is not None
+    around = SpeedSurroundings.of(H200, local_ranks=per_node)
+    model = SpeedModel(workload=study.setup.workload, surroundings=around)
+    for record in _stepped(study):
+        assert record.outcome is not None
+        model.learn(record.candidate, record.outcome)
+    report = model.report(study.records)
+    assert report.num_compared == 24
+    assert report.mean_error is not None
+    assert report.worst_error is not None
+    assert report.mean_error <= 0.10
+    assert abs(report.worst_error) <= 0.30

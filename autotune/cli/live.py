@@ -64,10 +64,12 @@ class _OnTerminal:
             self._running.pop(label, None)
             line = f"{label}  {outcome.status.value:<12}  {candidate.source:<18}"
             if outcome.status is Status.COMPLETE:
-                tokens_per_s = outcome.measured.tokens_per_s.mean
+                tokens_per_s = outcome.tokens_per_s.mean
                 line += f"  {tokens_per_s:,.0f} tokens/s"
+                if outcome.modelled:
+                    line += ", predicted"
                 if self._best is None or tokens_per_s > self._best[0]:
-                    self._best = tokens_per_s, label
+                    self._best = tokens_per_s, f"{label}, predicted" if outcome.modelled else label
             elif outcome.failure is not None:
                 line += f"  {outcome.failure.reason[:80]}"
             self._live.console.print(line, highlight=False, markup=False)

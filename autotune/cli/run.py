@@ -57,19 +57,39 @@ def run(
         str,
         typer.Option(
             help="measured: a device for each rank. emulated: one device plays rank 0 of --gpus; "
-            "true memory, modelled communication. auto: measured if there are enough devices."
+            "true memory, modelled communication. modelled: nothing runs, --gpu-type is predicted. "
+            "auto: measured if there are enough devices, else emulated."
         ),
     ] = "auto",
+    gpu_type: Annotated[
+        str | None,
+        typer.Option(help="Modelled: what every rank runs on, such as h100-80gb."),
+    ] = None,
+    devices: Annotated[
+        Path | None, typer.Option(help="Modelled: a YAML file with more devices.")
+    ] = None,
+    target_gpus: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Ranks of the run that this is for, more than --gpus: the winner's speed and "
+            "memory there are predicted, and which keys should move.",
+        ),
+    ] = None,
     gpus_per_node: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Emulated: ranks that share a node's CPUs and memory. [default: up to 8]",
+            help="Emulated, modelled: ranks that share a node's CPUs and memory. "
+            "[default: up to 8]",
         ),
     ] = None,
     host_memory: Annotated[
         str | None,
-        typer.Option(help="Emulated: memory of a node, such as 1024GiB. [default: this host's]"),
+        typer.Option(
+            help="Emulated, modelled: memory of a node, such as 1024GiB. "
+            "[default: this host's; modelled: not judged]"
+        ),
     ] = None,
     timed: Annotated[
         bool,
@@ -80,11 +100,16 @@ def run(
     ] = True,
     probe: Annotated[
         Path | None,
-        typer.Option(help="Emulated: those times, from `autotune probe`. [default: a catalogue]"),
+        typer.Option(
+            help="Those times, from `autotune probe`; the speed model takes them too. "
+            "[default: a catalogue]"
+        ),
     ] = None,
     link: Annotated[
         str | None,
-        typer.Option(help="Emulated: network between nodes, such as ib-ndr-400, ethernet-100g."),
+        typer.Option(
+            help="Network between nodes that are not there, such as ib-ndr-400, ethernet-100g."
+        ),
     ] = None,
     screen: Annotated[
         bool,
@@ -117,6 +142,8 @@ def run(
 ) -> None:
     """Search for the fastest ds_config under a memory ceiling, with short real trials.
 
+    With --evaluator modelled nothing runs: speed and memory are predicted.
+
     Writes studies/NAME/ds_config.json and record.json, and prints the winner beside the best of
     your config, Hugging Face's "auto" and DeepSpeed's defaults. Exit code 0, also for "keep
     yours"; 1 if nothing fits.
@@ -139,6 +166,9 @@ def run(
         time_budget_s=parse_duration_s(time_budget) if time_budget else None,
         device=device,
         evaluator=evaluator,
+        gpu_type=gpu_type,
+        devices=devices,
+        target_gpus=target_gpus,
         gpus_per_node=gpus_per_node,
         host_memory=host_memory,
         timed=timed,

@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 from autotune.outcome import Outcome, Phase
 
+CLEARLY_SLOWER = 1.25
+"""A trial whose fastest step takes this many times the best trial's mean step is stopped."""
 OnMark = Callable[[str, int, Phase, str], None]
 """Told of progress: the trial's label, rank, phase, and a word on where in it."""
 

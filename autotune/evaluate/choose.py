@@ -1,69 +1,16 @@
-"""Which evaluator a run gets: what was asked for, and what the pool's devices allow."""
+"""Which evaluator a pool gets: what was asked for, and what its devices allow."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import HardwareError
 from autotune.evaluate import Evaluator
 from autotune.evaluate.emulated import EmulatedEvaluator
 from autotune.evaluate.kinds import EMULATED, MEASURED, not_shown
 from autotune.evaluate.measured import MeasuredEvaluator
+from autotune.evaluate.wish import AUTO
 from autotune.pool.pool import Pool
 from autotune.predict.communication import Links
 from autotune.workload import Workload
-
-AUTO = "auto"
-_CHOICES = (AUTO, MEASURED, EMULATED)
-_USUAL_GPUS_PER_NODE = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What a user asks for: `--evaluator`, `--gpus` and `--gpus-per-node`."""
-
-    evaluator: str
-    gpus: int
-    gpus_per_node: int | None
-    """None is all, 8 at most."""
-
-    def check(self) -> None:
-        """Make sure that it can be had, as far as that can be told without a pool.
-
-        Raises:
-            HardwareError: it cannot.
-        """
-        if self.evaluator not in _CHOICES:
-            raise HardwareError(
-                f"--evaluator {self.evaluator}: must be {', '.join(_CHOICES[:-1])} or "
-                f"{_CHOICES[-1]}"
-            )
-        given = self.gpus_per_node
-        if given is not None and (given > self.gpus or self.gpus % given):
-            raise HardwareError(
-                f"--gpus-per-node {given}: {self.gpus} ranks do not divide into nodes of {given}; "
-                "use a divisor of --gpus"
-            )
-        if self.evaluator == MEASURED:
-            self._refuse_gpus_per_node()
-
-    def gpus_per_node_of(self, evaluator: str) -> int | None:
-        """Return the ranks that an emulated rank shares its host with; None where ranks are real.
-
-        Raises:
-            HardwareError: it was given, and the ranks are real.
-        """
-        if evaluator != EMULATED:
-            self._refuse_gpus_per_node()
-            return None
-        return self.gpus_per_node or min(self.gpus, _USUAL_GPUS_PER_NODE)
-
-    def _refuse_gpus_per_node(self) -> None:
-        if self.gpus_per_node is not None:
-            raise HardwareError(
-                f"--gpus-per-node {self.gpus_per_node}: is for emulated ranks; real ones run where "
-                "their devices are, so leave it out, or use --evaluator emulated"
-            )
 
 
 def evaluator_of(pool: Pool) -> str:
@@ -76,9 +23,9 @@ def describe_choice(pool: Pool, communication: str | None) -> str:
     have, ranks = pool.num_devices, pool.request.world_size
     why = f"{have} {'device' if have == 1 else 'devices'} for {ranks} ranks"
     if not pool.emulates:
-        return f"--evaluator auto: {MEASURED}, {why}"
+        return f"--evaluator {AUTO}: {MEASURED}, {why}"
     return (
-        f"--evaluator auto: {EMULATED}, {why}: one device plays rank 0 of {ranks}. "
+        f"--evaluator {AUTO}: {EMULATED}, {why}: one device plays rank 0 of {ranks}. "
         f"Not in its numbers: {'; '.join(not_shown(EMULATED, communication))}"
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 MEASURED = "measured"
 EMULATED = "emulated"
+MODELLED = "modelled"
 
 UNTIMED = "none"
 """Where the times of emulated collectives come from, if they take none; else catalogue or probe."""
@@ -11,7 +12,11 @@ _NOT_SHOWN: Mapping[str, tuple[str, ...]] = {
     EMULATED: (
         "the other ranks' share of the host's cores and memory bandwidth",
         "numerics: collectives do nothing, so losses are not compared",
-    )
+    ),
+    MODELLED: (
+        "anything measured: nothing ran, memory and speed are what models say",
+        "numerics: there are no losses to compare",
+    ),
 }
 
 
@@ -20,9 +25,11 @@ def not_shown(evaluator: str, communication: str | None) -> tuple[str, ...]:
 
     Args:
         evaluator: the kind.
-        communication: where the times of emulated collectives come from: `catalogue`, `probe` or
-            `none`; None where ranks are real.
+        communication: where the times of collectives come from: `catalogue`, `probe` or `none`;
+            None where ranks are real.
     """
+    if evaluator == MODELLED:
+        return _NOT_SHOWN[evaluator]
     if evaluator != EMULATED:
         return ()
     timing = (

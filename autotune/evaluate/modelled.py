@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from autotune.ceiling import format_gib
 from autotune.errors import AutotuneError
-from autotune.evaluate import OnMark, TrialRequest
-from autotune.evaluate.on_pool import CLEARLY_SLOWER
+from autotune.evaluate import CLEARLY_SLOWER, OnMark, TrialRequest
+from autotune.evaluate.kinds import MODELLED
 from autotune.outcome import Failure, Modelled, Outcome, Phase, Status
 from autotune.predict.memory.bill import Bill
 from autotune.predict.memory.items import Part
@@ -36,7 +36,7 @@ class ModelledEvaluator:
     @property
     def name(self) -> str:
         """These numbers come from no device at all."""
-        return "modelled"
+        return MODELLED
 
     @property
     def capacity(self) -> int:
@@ -116,7 +116,6 @@ def _too_large(bill: Bill) -> Failure:
             reason=f"predicted to need {format_gib(host.total_bytes)} of host memory a node",
             rank=0,
             phase=Phase.INIT,
-            needed_bytes=host.total_bytes,
         )
     # A job that is fragmented runs out below its own peak's sum.
     needed = max(device.needed_bytes, (device.ceiling_bytes or 0) + 1)

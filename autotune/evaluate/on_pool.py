@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.ds_config.build import MICRO_BATCH, shorten
-from autotune.evaluate import OnMark, TrialRequest
+from autotune.evaluate import CLEARLY_SLOWER, OnMark, TrialRequest
 from autotune.evaluate.kinds import EMULATED, MEASURED
 from autotune.evaluate.silence import silence_by_phase
 from autotune.evaluate.verdict import log_name, outcome_of
@@ -15,8 +15,6 @@ from autotune.pool.pool import Pool
 from autotune.trial.spec import Emulation, StepRule, TrialSpec
 from autotune.workload import Workload
 
-CLEARLY_SLOWER = 1.25
-"""A trial whose fastest step takes this many times the best trial's mean step is stopped."""
 _SHORT_STEPS = StepRule(min_steps=4, max_steps=10, max_s=8.0)
 _WHOLE_STEPS = StepRule(min_steps=6, max_steps=12, max_s=60.0)
 

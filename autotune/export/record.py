@@ -5,14 +5,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from autotune import dotted
-from autotune.evaluate.kinds import not_shown
+from autotune.evaluate.kinds import MODELLED, not_shown
 from autotune.export.ds_config import exported_ds_config
 from autotune.lint.check import verdict_of
 from autotune.lint.subject import Launcher
-from autotune.outcome import Outcome
+from autotune.outcome import Outcome, Status
 from autotune.search.candidate import TrialRecord
 from autotune.search.confirm import LOSS_TOLERANCE, Confirmation
 from autotune.search.refusal import lint_for
+from autotune.search.speed import SpeedReport
 from autotune.step_times import Interval
 from autotune.study import StudyView, tokens_per_s_of_runs
 
@@ -28,13 +29,14 @@ def build_record(study: StudyView) -> dict[str, Any]:
     assert exported is not None
     assert confirmation is not None
     runs = confirmation.exported_runs
-    fattest = max(runs, key=lambda run: run.measured.peak_bytes)
+    fattest = max(runs, key=lambda run: run.peak_bytes)
     return {
         "format": FORMAT,
         "created": confirmation.ended_at,
         "evaluator": study.setup.evaluator,
         "not_shown": list(not_shown(study.setup.evaluator, study.setup.communication)),
         "emulation": _emulation(study),
+        "modelling": _modelling(study),
         "trial": exported.number,
         "source": exported.candidate.source,
         "keeps_baseline": confirmation.keeps_baseline,
@@ -44,7 +46,7 @@ def build_record(study: StudyView) -> dict[str, Any]:
         "challenger": _challenger(study, confirmation),
         "memory": {
             # Of the leanest run: with the peak, how much runs of one config differ.
-            "peak_bytes_least": min(run.measured.peak_bytes for run in runs),
+            "peak_bytes_least": min(run.peak_bytes for run in runs),
             **_memory(fattest, ceiling_bytes=study.setup.ceiling_bytes),
         },
         "ds_config": exported_ds_config(study),
@@ -56,7 +58,11 @@ def build_record(study: StudyView) -> dict[str, Any]:
             "tolerance": LOSS_TOLERANCE,
             "compared": all(run.has_true_losses for run in runs),
         },
-        "predictions": {"memory": study.screen.to_json() if study.screen else None},
+        "predictions": {
+            "memory": study.screen.to_json() if study.screen else None,
+            "speed": _speed(study, confirmation),
+        },
+        "target": _target(study),
         "workload": study.setup.workload.to_json(),
         "environment": dict(study.setup.environment),
         "study": {
@@ -96,13 +102,68 @@ def composition_error(exported: TrialRecord, confirmation: Confirmation) -> floa
 def _emulation(study: StudyView) -> dict[str, Any] | None:
     """Return what an emulated rank was told of the others; None where ranks were real."""
     setup = study.setup
-    if setup.gpus_per_node is None:
+    if setup.gpus_per_node is None or setup.evaluator == MODELLED:
         return None
     return {
         "gpus_per_node": setup.gpus_per_node,
         "communication": setup.communication,
         "links": setup.links,
     }
+
+
+def _modelling(study: StudyView) -> dict[str, Any] | None:
+    """Return what the ranks were assumed to be; None where something ran."""
+    setup = study.setup
+    if setup.evaluator != MODELLED:
+        return None
+    return {
+        "gpu_type": setup.gpu_type,
+        "gpus_per_node": setup.gpus_per_node,
+        "communication": setup.communication,
+        "links": setup.links,
+    }
+
+
+def _speed(study: StudyView, confirmation: Confirmation) -> dict[str, Any] | None:
+    """Return what the speed model said beside what was measured or emulated.
+
+    None where it knows nothing, or is the evaluator. Its words are not corrected by the trials.
+    """
+    report = study.speed
+    if report is None:
+        return None
+    pairs = {
+        "winner": (confirmation.winner, confirmation.winner_runs),
+        "baseline": (confirmation.baseline, confirmation.baseline_runs),
+    }
+    return {
+        "evaluator": MODELLED,
+        "num_compared": report.num_compared,
+        "mean_error": report.mean_error,
+        "worst_error": report.worst_error,
+        **{role: _predicted(report, number, runs) for role, (number, runs) in pairs.items()},
+    }
+
+
+def _predicted(
+    report: SpeedReport, number: int | None, runs: tuple[Outcome, ...]
+) -> dict[str, Any] | None:
+    """Return what was predicted of a trial, beside the mean of its confirmation runs."""
+    predicted = None if number is None else report.of_trial(number)
+    if predicted is None or not all(run.status is Status.COMPLETE for run in runs):
+        return None
+    value, low, high = predicted
+    ran = tokens_per_s_of_runs(runs).mean
+    return {
+        "trial": number,
+        "predicted_tokens_per_s": {"value": value, "low": low, "high": high},
+        f"{runs[0].evaluator}_tokens_per_s": ran,
+        "error": value / ran - 1,
+    }
+
+
+def _target(study: StudyView) -> dict[str, Any] | None:
+    return None if study.target is None else dict(study.target)
 
 
 def _baseline(study: StudyView, confirmation: Confirmation) -> Mapping[str, Any] | None:
@@ -142,9 +203,10 @@ def _challenger(study: StudyView, confirmation: Confirmation) -> Mapping[str, An
 
 
 def _memory(outcome: Outcome, *, ceiling_bytes: int) -> dict[str, Any]:
-    measurement = outcome.measured
+    """Return the memory of a run; a modelled one has no ranks."""
+    ranks = outcome.measurement.ranks if outcome.measurement else ()
     return {
-        "peak_bytes": measurement.peak_bytes,
+        "peak_bytes": outcome.peak_bytes,
         "ceiling_bytes": ceiling_bytes,
         "charged_bytes": outcome.charged_bytes,
         "ranks": [
@@ -161,7 +223,7 @@ def _memory(outcome: Outcome, *, ceiling_bytes: int) -> dict[str, Any]:
                     for memory in rank.memory
                 },
             }
-            for rank in measurement.ranks
+            for rank in ranks
         ],
     }
 

@@ -102,6 +102,11 @@ def _rows(label: str, record: TrialRecord, outcome: Outcome) -> Iterator[dict[st
             "reason": failure.reason,
             "rank": failure.rank,
         }
+    if outcome.modelled is not None:
+        common |= {
+            "tokens_per_s": outcome.tokens_per_s.mean,
+            "peak_bytes": outcome.peak_bytes,
+        }
     if measurement is None:
         yield common
         return

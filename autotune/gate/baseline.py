@@ -68,7 +68,7 @@ def config_differs(subject: Subject, record: Record) -> Iterator[Finding]:
         if ours.get(key) != theirs.get(key):
             yield DIFFERS.finding(
                 subject.spelled(key),
-                f"{key} is {_told(ours, key)}, and the record was measured with "
+                f"{key} is {_told(ours, key)}, and the record was {record.made} with "
                 f"{_told(theirs, key)}",
                 suggestion="gate the ds_config.json of the record, or measure this config",
                 subject=subject,
@@ -89,8 +89,8 @@ def model_settings_differ(launch: Launch, record: Record) -> Iterator[Finding]:
     if planned is not None and recorded is not None and planned != recorded:
         yield SETTINGS.finding(
             f"model.{setting}",
-            f"activation checkpointing is {_switch(planned)}, and the record was measured with it "
-            f"{_switch(bool(recorded))}",
+            f"activation checkpointing is {_switch(planned)}, and the record was {record.made} "
+            f"with it {_switch(bool(recorded))}",
             suggestion=f"switch it {_switch(bool(recorded))} in the model, or measure again",
         )
 

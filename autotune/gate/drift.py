@@ -49,7 +49,7 @@ def environment_drift(
         if pair.recorded != pair.now:
             yield DRIFT.finding(
                 pair.field,
-                f"{pair.name} is {pair.now}, and the record was measured with {pair.recorded}",
+                f"{pair.name} is {pair.now}, and the record was {record.made} with {pair.recorded}",
                 suggestion="measure again if the numbers of the record matter here",
             )
 

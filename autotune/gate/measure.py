@@ -10,7 +10,8 @@ from typing import Any
 
 from autotune.ceiling import format_gib
 from autotune.ds_config.build import build_ds_config
-from autotune.errors import HardwareError
+from autotune.errors import GateError, HardwareError
+from autotune.evaluate.kinds import MODELLED
 from autotune.gate.page import Page
 from autotune.gate.record import Record
 from autotune.lint.finding import Finding, Severity
@@ -74,6 +75,11 @@ def measure(subject: Subject, record: Record, *, ray_address: str | None = None)
         AutotuneError: the config cannot be made into a trial, the pool has too few devices, or it
             failed (`DispatchError`).
     """
+    if record.evaluator == MODELLED:
+        raise GateError(
+            f"--measure: the numbers of {record.path} are {MODELLED}, nothing was run for them, so "
+            "there is nothing to compare with; give the record of a measured or emulated study"
+        )
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise HardwareError(

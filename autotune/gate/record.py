@@ -9,6 +9,7 @@ from typing import Any
 from autotune import dotted
 from autotune.ds_config.read import read_ds_config
 from autotune.errors import ConfigError, GateError
+from autotune.evaluate.kinds import MODELLED
 from autotune.gate.reading import read_json_mapping
 from autotune.workload import Workload
 
@@ -40,6 +41,11 @@ class Record:
     ceiling_bytes: int | None
     emulation: Mapping[str, Any] | None = None
     """`gpus_per_node` and `links` of emulated ranks; None where ranks were real."""
+
+    @property
+    def made(self) -> str:
+        """How its numbers came about, as a participle; no model's word was measured."""
+        return "predicted" if self.evaluator == MODELLED else self.evaluator
 
     @property
     def device_model(self) -> str | None:

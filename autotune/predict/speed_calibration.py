@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any, Self
 
 from autotune.predict.throughput import Throughput
@@ -27,6 +28,21 @@ class SpeedCalibration:
     def and_pair(self, predicted_tokens_per_s: float, measured_tokens_per_s: float) -> Self:
         """Return the calibration with one more trial."""
         return type(self)(pairs=(*self.pairs, (predicted_tokens_per_s, measured_tokens_per_s)))
+
+    @property
+    def errors(self) -> tuple[float, ...]:
+        """Relative error of each uncorrected prediction; negative where it was too low."""
+        return tuple(predicted / measured - 1 for predicted, measured in self.pairs)
+
+    @property
+    def mean_error(self) -> float | None:
+        """Mean absolute relative error; None without trials."""
+        return fmean(map(abs, self.errors)) if self.pairs else None
+
+    @property
+    def worst_error(self) -> float | None:
+        """The error that is furthest from zero; None without trials."""
+        return max(self.errors, key=abs, default=None)
 
     @property
     def log_ratio(self) -> float:

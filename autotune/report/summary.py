@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.table import Table
 
 from autotune.ceiling import format_gib
-from autotune.evaluate.kinds import not_shown
+from autotune.evaluate.kinds import MODELLED, not_shown
 from autotune.export.record import composition_error
 from autotune.lint.finding import Severity
+from autotune.report.target import print_target
 from autotune.search.candidate import TrialRecord
 from autotune.search.confirm import Confirmation
 from autotune.step_times import Interval
@@ -36,7 +37,12 @@ def summarize(study: StudyView, folder: Path, record: Mapping[str, Any] | None) 
         f"ranks, global batch {workload.global_batch_size} x {workload.seq_len} tokens, "
         f"{workload.precision}, ceiling {format_gib(setup.ceiling_bytes)} a rank"
     )
-    if setup.gpus_per_node is not None:
+    if setup.evaluator == MODELLED:
+        console.print(
+            f"{MODELLED}: nothing ran; {setup.gpu_type}, {setup.gpus_per_node} ranks a node, "
+            f"communication by {setup.communication}"
+        )
+    elif setup.gpus_per_node is not None:
         console.print(
             f"{setup.evaluator}: one device plays rank 0 of {workload.world_size}, "
             f"{setup.gpus_per_node} ranks a node"
@@ -44,6 +50,7 @@ def summarize(study: StudyView, folder: Path, record: Mapping[str, Any] | None) 
     counts = ", ".join(f"{count} {status}" for status, count in sorted(study.counts.items()))
     console.print(f"{len(study.records)} trials: {counts}")
     _print_screening(console, study)
+    _print_speed_model(console, study)
     _print_throttled(console, study)
     confirmation = study.confirmation
     if record is None or confirmation is None:
@@ -52,6 +59,8 @@ def summarize(study: StudyView, folder: Path, record: Mapping[str, Any] | None) 
     console.print(_table(study, confirmation))
     _print_not_shown(console, study, confirmation)
     _print_verdict(console, study, confirmation)
+    if study.target is not None:
+        print_target(console, study.target)
     console.print(f"[bold]{folder / 'ds_config.json'}[/bold]  ({folder / 'record.json'})")
     _print_lint(console, record["lint"]["findings"])
     _print_model_settings(console, record["model_settings"])
@@ -72,8 +81,14 @@ def result_json(study: StudyView, folder: Path, record: Mapping[str, Any] | None
 
 def _table(study: StudyView, confirmation: Confirmation) -> Table:
     evaluator = study.setup.evaluator
-    table = Table(title=f"whole optimizer steps, {evaluator}, {_rounds(confirmation)}")
-    for column in ("", "trial", "tokens/s", "95 % interval", "peak memory", "config"):
+    title, interval = (
+        f"whole optimizer steps, {evaluator}, {_rounds(confirmation)}",
+        "95 % interval",
+    )
+    if evaluator == MODELLED:
+        title, interval = f"predicted, {evaluator}: nothing ran", "the model's 90 %"
+    table = Table(title=title)
+    for column in ("", "trial", "tokens/s", interval, "peak memory", "config"):
         table.add_column(column, justify="right" if column in ("tokens/s", "trial") else "left")
     if confirmation.baseline is not None and confirmation.baseline_holds:
         baseline = study.records[confirmation.baseline]
@@ -103,7 +118,7 @@ def _print_not_shown(console: Console, study: StudyView, confirmation: Confirmat
 
 def _cells(record: TrialRecord, runs: tuple[Any, ...]) -> tuple[str, str, str, str, str]:
     interval = tokens_per_s_of_runs(runs)
-    peak = max(run.measured.peak_bytes for run in runs)
+    peak = max(run.peak_bytes for run in runs)
     return (
         str(record.number),
         f"{interval.mean:,.0f}",
@@ -162,6 +177,17 @@ def _print_screening(console: Console, study: StudyView) -> None:
         console.print(f"{screen.num_surprises} trials ran out that were predicted to fit")
 
 
+def _print_speed_model(console: Console, study: StudyView) -> None:
+    """Say how right the speed model was on this study's trials."""
+    speed = study.speed
+    if speed is None or speed.mean_error is None or speed.worst_error is None:
+        return
+    console.print(
+        f"speed model on {speed.num_compared} trials of this study: mean error "
+        f"{speed.mean_error:.1%}, worst {speed.worst_error:+.1%}"
+    )
+
+
 def _print_throttled(console: Console, study: StudyView) -> None:
     """Say which numbers come from a device that heat or its power supply had slowed down."""
     runs = [run for c in study.confirmations for run in (*c.winner_runs, *c.baseline_runs)]
@@ -189,13 +215,15 @@ def _print_verdict(console: Console, study: StudyView, confirmation: Confirmatio
                 f"trial {failed.winner} failed its confirmation: {failed.failure}", markup=False
             )
     if confirmation.keeps_baseline:
+        what = "the model's error" if study.setup.evaluator == MODELLED else "the spread"
         console.print(
-            f"[bold]keep yours[/bold]: nothing beats {exported.candidate.source} beyond the spread"
+            f"[bold]keep yours[/bold]: nothing beats {exported.candidate.source} beyond {what}"
         )
     elif confirmation.baseline is None:
         console.print("no baseline fits under the ceiling, so there is nothing to compare with")
     elif (ratio := confirmation.ratio) is not None:
-        console.print(f"[bold]{ratio.mean - 1:+.1%}[/bold] over the best baseline")
+        predicted = ", predicted" if study.setup.evaluator == MODELLED else ""
+        console.print(f"[bold]{ratio.mean - 1:+.1%}[/bold] over the best baseline{predicted}")
     else:
         console.print(
             "the best baseline fitted in the search and failed now, so there is nothing to "
@@ -230,8 +258,9 @@ def _print_nothing_fits(console: Console, study: StudyView) -> None:
     if study.counts.get("complete"):
         console.print("nothing was confirmed yet; go on with --resume")
         return
+    which = "is predicted to run" if study.setup.evaluator == MODELLED else "ran to its end"
     console.print(
-        "nothing fits: no trial ran to its end under the ceiling. Give more --gpus, a higher "
+        f"nothing fits: no trial {which} under the ceiling. Give more --gpus, a higher "
         "--memory-ceiling, a shorter --seq-len, or more --trials"
     )
     for record in study.records:

@@ -8,11 +8,14 @@ from autotune import dotted
 from autotune.ds_config.build import build_ds_config
 from autotune.ds_config.identity import identity
 from autotune.outcome import Outcome
+from autotune.predict.training import ModelSettings, Training, read_training
 from autotune.proposal import MODEL_PREFIX, Proposal, Scalar
 from autotune.space import SearchSpace
 from autotune.workload import Workload
 
 SAMPLED = "sampled"
+PREDICTED = "modelled-best-"
+"""And its place among them: one of the fastest points that the speed model found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +23,7 @@ class Candidate:
     """A whole ds_config with its model settings."""
 
     source: str
-    """`sampled`, or the name of the baseline that it is."""
+    """`sampled`, `modelled-best-1`, or the name of the baseline that it is."""
     ds_config: Mapping[str, Any]
     """As a user would run it."""
     model_settings: Mapping[str, Scalar]
@@ -30,8 +33,13 @@ class Candidate:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether it is one of the first trials and not a proposal of the sampler."""
-        return self.source != SAMPLED
+        """Whether it is what somebody would run without a tuner, and not a proposal of ours."""
+        return self.source != SAMPLED and not self.is_predicted
+
+    @property
+    def is_predicted(self) -> bool:
+        """Whether it was proposed by the speed model."""
+        return self.source.startswith(PREDICTED)
 
     def identity(self, world_size: int) -> str:
         """Return a string that is the same for all configs that are the same run."""
@@ -95,6 +103,23 @@ def candidate_of_config(
         if value is not None and parameter.acts(values) and parameter.kind.holds(value):
             values[parameter.key] = value
     return Candidate(source=name, ds_config=ds_config, model_settings=settings, values=values)
+
+
+def training_of(candidate: Candidate, workload: Workload) -> Training:
+    """Return a candidate as the predictions read it.
+
+    Raises:
+        AutotuneError: they cannot.
+    """
+    settings = candidate.model_settings
+    return read_training(
+        candidate.ds_config,
+        workload,
+        ModelSettings(
+            activation_checkpointing=bool(settings.get("activation_checkpointing")),
+            attn_implementation=str(settings["attn_implementation"]),
+        ),
+    )
 
 
 def _default_settings(workload: Workload) -> dict[str, Scalar]:

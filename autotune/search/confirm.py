@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from autotune.evaluate import Evaluator, TrialRequest
+from autotune.evaluate.kinds import MODELLED
 from autotune.outcome import Outcome, Status
+from autotune.predict.throughput.certainty import PAIR
 from autotune.search.candidate import TrialRecord
 from autotune.search.progress import Progress
 from autotune.step_times import Interval, mean_interval
@@ -83,12 +85,17 @@ class Confirmation:
 
     @property
     def ratio(self) -> Interval | None:
-        """Winner's over baseline's tokens/s, round by round; None where one of them failed."""
+        """Winner's over baseline's tokens/s, round by round; None where one of them failed.
+
+        Of modelled runs, which do not vary: how far the model's ratio may be off.
+        """
         if not self.baseline_holds or self.winner == self.baseline or self.failure is not None:
             return None
+        if self.winner_runs[0].modelled is not None:
+            return _modelled_ratio(self.winner_runs[0], self.baseline_runs[0])
         return mean_interval(
             [
-                ours.measured.tokens_per_s.mean / theirs.measured.tokens_per_s.mean
+                ours.tokens_per_s.mean / theirs.tokens_per_s.mean
                 for ours, theirs in zip(self.winner_runs, self.baseline_runs, strict=True)
             ]
         )
@@ -130,7 +137,7 @@ def is_complete(record: TrialRecord) -> bool:
 def tokens_per_s(record: TrialRecord) -> float:
     """Return the tokens/s of a complete trial."""
     assert record.outcome is not None
-    return record.outcome.measured.tokens_per_s.mean
+    return record.outcome.tokens_per_s.mean
 
 
 def best_of(records: Sequence[TrialRecord]) -> TrialRecord | None:
@@ -148,7 +155,8 @@ def confirm(
 ) -> Confirmation:
     """Run both `num_rounds` times, in turn, each round starting with the other one.
 
-    A winner that fails once is not run again.
+    A winner that fails once is not run again. Nothing varies in a model's word: one round is
+    enough there.
 
     Raises:
         DispatchError: the pool failed.
@@ -157,7 +165,7 @@ def confirm(
     if baseline is not None and baseline.number != winner.number:
         pair["baseline"] = baseline
     runs: dict[str, list[Outcome]] = {"winner": [], "baseline": []}
-    for round_number in range(num_rounds):
+    for round_number in range(1 if evaluator.name == MODELLED else num_rounds):
         roles = list(pair) if round_number % 2 else list(reversed(pair))
         for role in roles:
             label = run_label(winner.number, role, round_number)
@@ -187,6 +195,11 @@ def global_losses(run: Outcome) -> list[float]:
     """Return the mean loss over all ranks, one per optimizer step that every rank has."""
     per_rank = [rank.losses for rank in run.measured.ranks]
     return [sum(losses) / len(losses) for losses in zip(*per_rank, strict=False)]
+
+
+def _modelled_ratio(winner: Outcome, baseline: Outcome) -> Interval:
+    ratio, width = winner.tokens_per_s.mean / baseline.tokens_per_s.mean, math.exp(PAIR)
+    return Interval(ratio, ratio / width, ratio * width)
 
 
 def _failure_of(runs: Sequence[Outcome]) -> str | None:

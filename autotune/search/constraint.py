@@ -28,7 +28,7 @@ def constraints_of(
         needed = (outcome.failure and outcome.failure.needed_bytes) or 0
         most = max(needed + outcome.charged_bytes if needed else 0, predicted_bytes or 0)
         return {"memory": max(most / ceiling_bytes - 1, _LEAST_EXCESS)}
-    if outcome.measurement is not None:
-        peak = outcome.measurement.peak_bytes + outcome.charged_bytes
+    if outcome.has_numbers:
+        peak = outcome.peak_bytes + outcome.charged_bytes
         return {"memory": min(peak / ceiling_bytes - 1, 0.0)}
     return {}

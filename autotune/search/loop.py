@@ -8,6 +8,7 @@ from typing import Any
 
 from autotune.errors import ConfigError
 from autotune.evaluate import Evaluator, TrialRequest
+from autotune.evaluate.kinds import MODELLED
 from autotune.outcome import Outcome, Status
 from autotune.search.budget import Budget
 from autotune.search.candidate import Candidate, TrialRecord
@@ -17,6 +18,7 @@ from autotune.search.recorded import RecordedPoints
 from autotune.search.refusal import refusal
 from autotune.search.sampler import StoredStudy
 from autotune.search.screen import Screen
+from autotune.search.speed import SpeedModel
 from autotune.space import SearchSpace
 from autotune.workload import Workload
 
@@ -40,6 +42,8 @@ class Search:
     progress: Progress
     screen: Screen | None = None
     """Rejects before launch what does not fit; None launches everything."""
+    speed: SpeedModel | None = None
+    """Proposes a few first trials, and learns from all; None where it knows nothing."""
     sampler: str = "tpe"
     """One of `autotune.search.sampler.SAMPLERS`."""
     recorded: RecordedPoints | None = None
@@ -58,6 +62,7 @@ class Search:
             screen=self.screen,
             sampler=self.sampler,
             recorded=self.recorded,
+            speed=self.speed,
         )
 
     def run(self) -> None:
@@ -158,7 +163,8 @@ class Search:
         self._proposer.note(candidate, outcome)
         if candidate.source == "base" and outcome.status is Status.INVALID:
             assert outcome.failure is not None
-            launched = outcome.evaluator == self.evaluator.name
+            # The rules refuse before a launch; so does the model, which launches nothing.
+            launched = outcome.evaluator == self.evaluator.name != MODELLED
             who = "DeepSpeed refuses it at initialize: " if launched else ""
             raise ConfigError(
                 f"--base: {who}{outcome.failure.reason}; mend the config, or leave --base out"
@@ -167,7 +173,7 @@ class Search:
     def _note(self, outcome: Outcome) -> None:
         self._durations_s.append(outcome.duration_s)
         if outcome.status is Status.COMPLETE:
-            tokens_per_s = outcome.measured.tokens_per_s.mean
+            tokens_per_s = outcome.tokens_per_s.mean
             self._best_tokens_per_s = max(self._best_tokens_per_s or 0.0, tokens_per_s)
 
 

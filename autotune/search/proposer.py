@@ -1,18 +1,25 @@
 """What to try next: interrupted trials, then the first trials, then what the sampler draws."""
 
-import itertools
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from autotune.outcome import Outcome
 from autotune.proposal import Scalar
 from autotune.search.baselines import Baseline, first_trials
-from autotune.search.candidate import Candidate, TrialRecord, candidate_of_proposal
+from autotune.search.candidate import (
+    PREDICTED,
+    Candidate,
+    TrialRecord,
+    candidate_of_proposal,
+)
+from autotune.search.predicted import coarse, fastest_first
 from autotune.search.recorded import RecordedPoints
 from autotune.search.sampler import StoredStudy
 from autotune.search.screen import Evidence, Rejection, Screen, rejections_attribute
+from autotune.search.speed import SpeedModel
 from autotune.space import SearchSpace
 from autotune.workload import Workload
 
@@ -21,6 +28,10 @@ _MAX_ATTEMPTS = 200
 MAX_REJECTIONS = 20
 """Proposals rejected in a row before the one that needs least is launched all the same: it costs
 one trial that may not fit, and teaches sampler and memory model where the border is."""
+NUM_PREDICTED = 3
+"""Proposals of the speed model, before the sampler's."""
+MAX_PREDICTED_REPLAYS = 30
+"""Of its fastest points, so many are looked at: a replay of each costs tens of milliseconds."""
 _USERS_OWN = "base"
 
 
@@ -40,6 +51,12 @@ class Proposer:
     """One of `autotune.search.sampler.SAMPLERS`."""
     recorded: RecordedPoints | None = None
     """In a replay: the only points that can be tried."""
+    speed: SpeedModel | None = None
+    """Proposes the fastest points that it finds, after the baselines; needs a screen."""
+    _predicted: list[Candidate] = field(default_factory=list)
+    """Its proposals so far."""
+    _fastest: Iterator[Candidate] | None = None
+    """What it can still propose."""
     _queue: deque[Candidate] = field(default_factory=deque)
     """Interrupted trials, to be asked again."""
     _baselines: tuple[Baseline, ...] = field(init=False)
@@ -56,6 +73,8 @@ class Proposer:
     def take_up(self, records: tuple[TrialRecord, ...]) -> None:
         """Go on where an earlier run stopped; interrupted trials are asked again first."""
         for record in records:
+            if record.candidate.is_predicted:
+                self._take_up_predicted(record.candidate)
             if record.outcome is not None and not record.interrupted:
                 self._known.add(self._identity(record.candidate))
                 self.note(record.candidate, record.outcome)
@@ -67,16 +86,28 @@ class Proposer:
                 self._attempts[self._identity(rejection.candidate)] = rejection.outcome()
         self._queue.extend(r.candidate for r in records if r.outcome is None or r.interrupted)
 
+    def _take_up_predicted(self, candidate: Candidate) -> None:
+        # One that was interrupted and asked again is there twice.
+        if candidate.source not in {c.source for c in self._predicted}:
+            self._predicted.append(candidate)
+
     def note(self, candidate: Candidate, outcome: Outcome) -> None:
         """Take in what became of a launched trial."""
         if candidate.is_baseline:
             self._attempts[self._identity(candidate)] = outcome
         if self.screen is not None:
             self.screen.learn(candidate, outcome)
+        if self.speed is not None:
+            self.speed.learn(candidate, outcome)
 
     def next(self) -> Candidate | None:
         """Return what to launch next, or None if there is nothing left to try."""
-        candidate = self._next_queued() or self._next_baseline() or self._next_proposal()
+        candidate = (
+            self._next_queued()
+            or self._next_baseline()
+            or self._next_predicted()
+            or self._next_proposal()
+        )
         self._store_rejections()
         return candidate
 
@@ -127,10 +158,34 @@ class Proposer:
                 self._attempts[self._identity(attempt)] = rejection.outcome()
         return None
 
+    def _next_predicted(self) -> Candidate | None:
+        """Return the next of the best few that the speed model predicts, each of another sort."""
+        screen, speed = self.screen, self.speed
+        if speed is None or screen is None or len(self._predicted) >= NUM_PREDICTED:
+            return None
+        if self._fastest is None:
+            self._fastest = islice(
+                fastest_first(
+                    self.space, base=self.base, seed=self.seed, screen=screen, speed=speed
+                ),
+                MAX_PREDICTED_REPLAYS,
+            )
+        for candidate in self._fastest:
+            alike = coarse(candidate) in map(coarse, self._predicted)
+            known = self._identity(candidate) in self._known
+            # It was not asked for, so what does not fit is no proposal that was rejected.
+            if alike or known or screen.judge(candidate) is not None:
+                continue
+            self._known.add(self._identity(candidate))
+            named = replace(candidate, source=f"{PREDICTED}{len(self._predicted) + 1}")
+            self._predicted.append(named)
+            return named
+        return None
+
     def _next_proposal(self) -> Candidate | None:
         rejected: list[Rejection] = []
         points = self.study.suggestions(self.space, seed=self.seed, sampler=self.sampler)
-        for values in itertools.islice(points, _MAX_ATTEMPTS):
+        for values in islice(points, _MAX_ATTEMPTS):
             candidate = self._candidate(values)
             if candidate is None or not self._is_new(candidate):
                 continue

@@ -198,8 +198,7 @@ class StoredStudy:
                 trial.report(measurement.tokens_per_step / step_s, step)
         value = None
         if state is TrialState.COMPLETE:
-            assert measurement is not None
-            value = measurement.tokens_per_s.mean
+            value = outcome.tokens_per_s.mean
         self._study.tell(number, value, state=state)
 
     def is_told(self, number: int) -> bool:
@@ -306,10 +305,12 @@ def _attributes(outcome: Outcome) -> dict[str, Any]:
         "evaluator": outcome.evaluator,
         "outcome": outcome.to_json(),
     }
-    if outcome.measurement is not None:
-        interval = outcome.measurement.tokens_per_s
-        peak = format_gib(outcome.measurement.peak_bytes)
-        attributes["summary"] = f"{interval.low:.0f} to {interval.high:.0f} tokens/s, peak {peak}"
+    if outcome.has_numbers:
+        interval, peak = outcome.tokens_per_s, format_gib(outcome.peak_bytes)
+        predicted = "predicted " if outcome.modelled else ""
+        attributes["summary"] = (
+            f"{predicted}{interval.low:.0f} to {interval.high:.0f} tokens/s, peak {peak}"
+        )
     if (failure := outcome.failure) is not None:
         where = f"rank {failure.rank}, {failure.phase}: " if failure.phase else ""
         log = f" ({failure.log})" if failure.log else ""

@@ -26,8 +26,7 @@ from autotune.predict.memory.predict import (
     runs_under,
     screen_memory,
 )
-from autotune.predict.training import ModelSettings, Training, read_training
-from autotune.search.candidate import Candidate
+from autotune.search.candidate import Candidate, training_of
 from autotune.workload import Workload
 
 FAR_OVER = 1.1
@@ -179,6 +178,18 @@ class Screen:
         self._bills[self._identity(candidate)] = bill
         return None
 
+    def may_fit(self, candidate: Candidate) -> bool:
+        """Whether a candidate fits by the closed form, which takes a millisecond.
+
+        It may be far off either way: `judge` has the last word.
+        """
+        try:
+            training = training_of(candidate, self.workload)
+            bill = screen_memory(training, Surroundings(device=self.device))
+        except AutotuneError:
+            return False
+        return self._needs(bill) <= self.ceiling_bytes
+
     def predicted_bytes(self, candidate: Candidate) -> float | None:
         """Return what a launched candidate is predicted to need; None if the model cannot tell."""
         bill = self._bills.get(self._identity(candidate))
@@ -250,7 +261,7 @@ class Screen:
         margin = max(MEASURED_MARGIN, self.calibration.margin(bill.device.margin))
         limit_bytes = int(allowed_bytes * (1 + margin))
         return reserved_bytes <= limit_bytes or runs_under(
-            self._training(candidate), self.device, limit_bytes
+            training_of(candidate, self.workload), self.device, limit_bytes
         )
 
     def _needs(self, bill: Bill, *, margins: int = 0) -> float:
@@ -275,14 +286,18 @@ class Screen:
 
     def _bill(self, candidate: Candidate) -> Bill | None:
         try:
-            return predict_memory(self._training(candidate), Surroundings(device=self.device))
+            return predict_memory(
+                training_of(candidate, self.workload), Surroundings(device=self.device)
+            )
         except AutotuneError:
             return None
 
     def _sure_bill(self, candidate: Candidate) -> Bill | None:
         """Return the closed form's bill of what a candidate needs at the least."""
         try:
-            bill = screen_memory(self._training(candidate), Surroundings(device=self.device))
+            bill = screen_memory(
+                training_of(candidate, self.workload), Surroundings(device=self.device)
+            )
         except AutotuneError:
             return None
         sure_bytes = sum(bill.device.items.get(item, 0) for item in _SURE)
@@ -293,17 +308,6 @@ class Screen:
                 peak_allocated_bytes=sure_bytes,
                 # Fragmentation only ever adds.
                 margin=bill.device.margin - FRAGMENTATION_MARGIN,
-            ),
-        )
-
-    def _training(self, candidate: Candidate) -> Training:
-        settings = candidate.model_settings
-        return read_training(
-            candidate.ds_config,
-            self.workload,
-            ModelSettings(
-                activation_checkpointing=bool(settings.get("activation_checkpointing")),
-                attn_implementation=str(settings["attn_implementation"]),
             ),
         )
 

@@ -1,6 +1,7 @@
 """`autotune run` from end to end."""
 
 from autotune.tune.request import TuneRequest, TuneResult
-from autotune.tune.tune import run_study, tune
+from autotune.tune.study import run_study
+from autotune.tune.tune import tune
 
 __all__ = ["TuneRequest", "TuneResult", "run_study", "tune"]

@@ -12,11 +12,13 @@ from autotune.ceiling import parse_bytes, parse_ceiling
 from autotune.ds_config.auto import resolve_auto
 from autotune.ds_config.build import BATCH_KEYS, build_ds_config
 from autotune.errors import ConfigError, HardwareError, WorkloadError
-from autotune.evaluate.choose import AUTO
-from autotune.evaluate.kinds import EMULATED
+from autotune.evaluate.kinds import EMULATED, MODELLED
+from autotune.evaluate.wish import AUTO
 from autotune.gate.ask import ask_deepspeed
+from autotune.hardware import Device, find_device
 from autotune.lint.finding import Finding, Severity
 from autotune.model_shape import ModelShape
+from autotune.plan.request import MAX_GPUS
 from autotune.pool import machine
 from autotune.search.progress import Progress
 from autotune.search.refusal import lint_for
@@ -33,8 +35,72 @@ def device_kind_of(request: TuneRequest) -> str:
     return "cpu" if request.device == "cpu" else "cuda"
 
 
-def early_ceiling_bytes(request: TuneRequest, device_kind: str) -> int:
+def check_modelled(request: TuneRequest) -> None:
+    """Refuse what has no meaning where nothing runs, and what has one only there.
+
+    Raises:
+        HardwareError: something is given that would be ignored; all of it is named.
+    """
+    if request.evaluator != MODELLED:
+        if request.devices is not None:
+            raise HardwareError(
+                f"--devices {request.devices}: is for --evaluator {MODELLED}; trials that run are "
+                "on the devices that are there, so leave it out"
+            )
+        return
+    nothing_runs = f"nothing runs with --evaluator {MODELLED}, so leave it out"
+    faults = []
+    if request.device == "cpu":
+        faults.append(f"--device cpu: the speed model knows GPUs, and {nothing_runs}")
+    if request.ray_address is not None:
+        faults.append(f"--ray-address {request.ray_address}: {nothing_runs}")
+    if not request.timed:
+        faults.append(f"--untimed: {nothing_runs}; modelled collectives always take their time")
+    if faults:
+        raise HardwareError(*faults)
+
+
+def modelled_device(gpu_type: str, extra: tuple[Device, ...]) -> Device:
+    """Return what modelled ranks run on.
+
+    Raises:
+        HardwareError: unknown, or no GPU.
+    """
+    device = find_device(gpu_type, extra=extra)
+    if device.name == "cpu":
+        raise HardwareError(
+            f"--gpu-type {gpu_type}: the speed model knows GPUs; name one, such as h100-80gb"
+        )
+    return device
+
+
+def check_target(request: TuneRequest) -> None:
+    """Make sure that `--target-gpus` can be predicted.
+
+    Raises:
+        HardwareError: it cannot.
+    """
+    target = request.target_gpus
+    if target is None:
+        return
+    if not request.gpus < target <= MAX_GPUS:
+        raise HardwareError(
+            f"--target-gpus {target}: must be more than --gpus {request.gpus} and at most "
+            f"{MAX_GPUS}; a study of --gpus needs no prediction for as many"
+        )
+    if request.device == "cpu":
+        raise HardwareError(
+            f"--target-gpus {target}: the speed model knows GPUs, not CPU ranks; leave "
+            "--device cpu out, or the target"
+        )
+
+
+def early_ceiling_bytes(
+    request: TuneRequest, device_kind: str, extra_devices: tuple[Device, ...] = ()
+) -> int:
     """Return the ceiling before Ray is started; 0 where only the pool's devices tell.
+
+    That of modelled ranks needs no pool.
 
     Raises:
         HardwareError: it is wrong, as far as this machine can tell.
@@ -43,6 +109,9 @@ def early_ceiling_bytes(request: TuneRequest, device_kind: str) -> int:
     num_cpus = machine.num_cpus()
     group_size = 1 if request.evaluator == EMULATED else request.gpus
     # With more ranks than CPUs the pool says what is there, as with auto the study itself.
+    if request.evaluator == MODELLED:
+        assert request.gpu_type is not None
+        device_bytes = modelled_device(request.gpu_type, extra_devices).memory_bytes
     here = device_kind == "cpu" and request.ray_address is None and group_size <= num_cpus
     if here and not (request.evaluator == AUTO and request.resume):
         num_slots = num_cpus // group_size * group_size

@@ -24,15 +24,21 @@ class TuneRequest:
     time_budget_s: float | None = None
     device: str = "auto"
     evaluator: str = "auto"
-    """measured, emulated, or auto: measured where the devices suffice."""
+    """measured, emulated, modelled, or auto: measured where the devices suffice."""
+    gpu_type: str | None = None
+    """What modelled ranks run on."""
+    devices: Path | None = None
+    """A YAML file with more devices for `gpu_type`."""
+    target_gpus: int | None = None
+    """Ranks of the run that the study is for; None is `gpus`."""
     gpus_per_node: int | None = None
-    """Ranks that an emulated rank would share its host with; None is all, 8 at most."""
+    """Ranks that an emulated or modelled rank would share its host with; None is all, 8 at most."""
     host_memory: str | None = None
-    """Of an emulated node; None is this host's."""
+    """Of an emulated or modelled node; None is this host's, or of a modelled one not asked."""
     timed: bool = True
     """Emulated collectives take the time that real ones would."""
     probe: Path | None = None
-    """Where those times come from; None is the catalogue."""
+    """Where those times, and those of the speed model, come from; None is the catalogue."""
     link: str | None = None
     """Network between nodes, for the catalogue; None is what such devices usually come with."""
     screen: bool = True

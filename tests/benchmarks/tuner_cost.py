@@ -139,7 +139,7 @@ def _fresh_s(evaluator: MeasuredEvaluator, trial: TrialRequest) -> float:
             }
             code = (
                 "import json, sys; from autotune.trial.rank import run_rank; "
-                "sys.exit(run_rank(*json.load(sys.stdin), 1))"
+                "sys.exit(run_rank(*json.load(sys.stdin), 1, program='trial'))"
             )
             process = subprocess.Popen(
                 [sys.executable, "-c", code],

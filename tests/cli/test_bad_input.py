@@ -108,7 +108,58 @@ FAULTS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "unknown evaluator": (
         ["--evaluator", "guessed"],
-        ["--evaluator guessed: must be auto, measured or emulated"],
+        ["--evaluator guessed: must be auto, measured, emulated or modelled"],
+    ),
+    "modelled ranks of no known kind": (
+        ["--evaluator", "modelled", "--device", "auto"],
+        ["--evaluator modelled: nothing runs, .* name one with --gpu-type, such as h100-80gb"],
+    ),
+    "modelled ranks of an unknown kind": (
+        ["--evaluator", "modelled", "--device", "auto", "--gpu-type", "h10"],
+        ["--gpu-type h10: unknown device; known: .*h100-80gb"],
+    ),
+    "modelled CPU ranks": (
+        ["--evaluator", "modelled", "--device", "auto", "--gpu-type", "cpu"],
+        ["--gpu-type cpu: the speed model knows GPUs; name one"],
+    ),
+    "modelled ranks that something should run on": (
+        ["--evaluator", "modelled", "--gpu-type", "h200", "--untimed", "--ray-address", "auto"],
+        [
+            "--device cpu: the speed model knows GPUs, and nothing runs with --evaluator modelled",
+            "--ray-address auto: nothing runs with --evaluator modelled, so leave it out",
+            "--untimed: nothing runs with --evaluator modelled, so leave it out",
+        ],
+    ),
+    "a kind of GPU for trials that run": (
+        ["--gpu-type", "h200"],
+        ["--gpu-type h200: is for --evaluator modelled; .*leave it out"],
+    ),
+    "devices for trials that run": (
+        ["--devices", "devices.yaml"],
+        ["--devices devices.yaml: is for --evaluator modelled; .*leave it out"],
+    ),
+    "a target that is no larger": (
+        ["--device", "auto", "--target-gpus", "2"],
+        ["--target-gpus 2: must be more than --gpus 2 and at most 4096"],
+    ),
+    "a target of CPU ranks": (
+        ["--target-gpus", "4"],
+        ["--target-gpus 4: the speed model knows GPUs, not CPU ranks"],
+    ),
+    "a target that cannot share the batch": (
+        [
+            "--device",
+            "auto",
+            "--target-gpus",
+            "6",
+            "--global-batch-size",
+            "16",
+            "--gpu-type",
+            "h200",
+            "--evaluator",
+            "modelled",
+        ],
+        ["--target-gpus 6: global_batch_size=16: not divisible by 6 ranks"],
     ),
     "nodes that do not divide the ranks": (
         ["--evaluator", "emulated", "--gpus", "8", "--gpus-per-node", "3"],

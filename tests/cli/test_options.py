@@ -11,10 +11,10 @@ from tests.cli.calls import autotune_here
 
 COMMANDS = {
     "run": """
-        --base --confirm-rounds --device --evaluator --global-batch-size --gpus --gpus-per-node
-        --host-memory --json --link --memory-ceiling --model --precision --probe --ray-address
-        --resume --sampler --screen --seed --seq-len --space --storage --study --time-budget
-        --timed --trials
+        --base --confirm-rounds --device --devices --evaluator --global-batch-size --gpu-type
+        --gpus --gpus-per-node --host-memory --json --link --memory-ceiling --model --precision
+        --probe --ray-address --resume --sampler --screen --seed --seq-len --space --storage
+        --study --target-gpus --time-budget --timed --trials
     """,
     "plan": """
         ds_config --activation-checkpointing --attn-implementation --devices --global-batch-size

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autotune import dotted
-from autotune.evaluate import OnMark, TrialRequest
-from autotune.evaluate.on_pool import CLEARLY_SLOWER
+from autotune.evaluate import CLEARLY_SLOWER, OnMark, TrialRequest
 from autotune.outcome import (
     Failure,
     Measurement,

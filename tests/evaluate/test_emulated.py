@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.evaluate.choose import Wish, describe_choice, describe_shares, make_evaluator
+from autotune.evaluate.choose import describe_choice, describe_shares, make_evaluator
 from autotune.evaluate.emulated import EmulatedEvaluator, charged_bytes
+from autotune.evaluate.wish import Wish
 from autotune.model_shape import load_model_shape
 from autotune.pool.pool import Pool, PoolRequest
 from autotune.predict.memory.predict import NCCL_BYTES

@@ -14,6 +14,7 @@ from autotune.outcome import Outcome, Phase, PhaseMemory, Status
 from autotune.predict.memory.bill import DeviceBill
 from autotune.predict.memory.items import Part
 from autotune.predict.memory.predict import Surroundings, predict_memory
+from autotune.predict.throughput import SpeedSurroundings
 from autotune.predict.training import ModelSettings, read_training
 from autotune.proposal import Scalar
 from autotune.search.budget import Budget
@@ -22,10 +23,12 @@ from autotune.search.loop import Search
 from autotune.search.progress import Silent
 from autotune.search.sampler import StoredStudy
 from autotune.search.screen import Screen
+from autotune.search.speed import SpeedModel
 from autotune.space import SearchSpace, load_space
 from autotune.study import StudySetup, StudyView
 from autotune.study_folder import open_study
 from autotune.tune import TuneRequest, TuneResult, run_study
+from autotune.tune.target import Target
 from autotune.workload import Workload, resolve_workload
 from tests.evaluate.fake import FakeEvaluator
 
@@ -76,6 +79,12 @@ class Simulation:
             ceiling_bytes=self.ceiling_bytes,
             # The simulated truth is a sum of tensors: nothing fragments.
             expandable_segments=True,
+        )
+
+    def speed(self) -> SpeedModel:
+        return SpeedModel(
+            workload=self.workload,
+            surroundings=SpeedSurroundings.of(self.device, local_ranks=self.workload.world_size),
         )
 
     def point(self, **values: Scalar) -> Candidate:
@@ -197,6 +206,8 @@ class Simulation:
         *,
         trials: int,
         screened: bool = True,
+        predicting: bool = False,
+        target: Target | None = None,
         resume: bool = False,
         on_disk: bool = False,
         seed: int = 1,
@@ -213,6 +224,8 @@ class Simulation:
                 request=TuneRequest(model="7b", gpus=8, trials=trials, confirm_rounds=2),
                 progress=Silent(),
                 screen=self.screen() if screened else None,
+                speed=self.speed() if predicting else None,
+                target=target,
             )
         finally:
             opened.stored.close()

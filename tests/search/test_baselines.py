@@ -22,8 +22,9 @@ ODD_BASE = {
         "stage": 2,
         "reduce_bucket_size": 7,
         "offload_optimizer": {"device": "nvme", "nvme_path": "/scratch"},
-        "no_such_key": [1, {"deep": None}],
+        "round_robin_gradients": True,
     },
+    "comms_logger": {"enabled": False, "prof_ops": ["all_reduce"]},
     "steps_per_print": 11,
     "train_micro_batch_size_per_gpu": 2,
 }

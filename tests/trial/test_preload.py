@@ -29,7 +29,7 @@ for name, spec in sent["specs"].items():
         from autotune.trial.rank import run_rank
         events = os.open(sent["events"], os.O_WRONLY | os.O_CREAT)
         before = set(sys.modules)
-        code = run_rank(spec, sent["place"], events)
+        code = run_rank(spec, sent["place"], events, program="trial")
         new = sorted(set(sys.modules) - before) if code == 0 else ["the trial failed"] * 1_000
         os.write(writing, json.dumps(new).encode())
         os._exit(0)

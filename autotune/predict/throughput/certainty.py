@@ -1,6 +1,7 @@
 """How sure a predicted speed is: by the errors on measured runs, wider for what they lack."""
 
 import math
+from collections.abc import Mapping
 
 from autotune.predict.memory.coverage import unmeasured
 from autotune.predict.memory.experts import expert_sizes
@@ -10,6 +11,9 @@ from autotune.predict.training import Training
 BASE = 0.2
 """Logarithmic half width that covers nine in ten of the runs on an H200, each predicted with
 constants fitted to other models."""
+PAIR = 0.21
+"""The same for the ratio of two configs of one model on one pool: what the model gets wrong of
+both is no error of it."""
 _DEVICES = {"h200": 0.0, "h100-80gb": 0.1, "a100-80gb": 0.15, "a100-40gb": 0.15}
 """Others that published speeds speak for, less surely."""
 OTHER_DEVICE = 0.4
@@ -23,6 +27,19 @@ UNKNOWN_LINKS = 0.5
 """Relative error of the catalogue's links, for the part of a step that waits for them."""
 UNKNOWN_HOST = 0.6
 """The same for a host's single cores, and for its CPUAdam."""
+
+
+def ratio_log_width(one: Mapping[str, float], other: Mapping[str, float], *, probed: bool) -> float:
+    """Return how far the logarithm of the ratio of two configs' speeds may be off, either way.
+
+    Args:
+        one: seconds of a step of the one.
+        other: of the other.
+        probed: whether the links were measured.
+    """
+    shares = [items["communication"] / sum(items.values()) for items in (one, other)]
+    unknown_links = 0.0 if probed else UNKNOWN_LINKS * (shares[0] - shares[1])
+    return math.hypot(PAIR, unknown_links)
 
 
 def log_width(

@@ -1,12 +1,15 @@
 """The speed model against runs on H200s, each predicted by constants fitted to other models."""
 
 import json
+import math
 from dataclasses import asdict
+from itertools import combinations
 from statistics import median
 
 import pytest
 
 from autotune.predict.throughput import predict_throughput
+from autotune.predict.throughput.certainty import PAIR
 from autotune.predict.throughput.rates import RATES, Rates
 from tests.benchmarks.throughput_fit import ALL, FILE
 from tests.predict.throughput.timed import Timed, timed, untouched
@@ -70,6 +73,15 @@ def test_nine_in_ten_lie_in_the_interval() -> None:
         rate = tokens / run.step_s
         inside.append(predicted.tokens_per_s_low <= rate <= predicted.tokens_per_s_high)
     assert sum(inside) / len(inside) >= 0.9
+
+
+def test_nine_in_ten_ratios_of_one_model_lie_in_their_interval() -> None:
+    inside = []
+    for model in {run.model for run in EMULATED}:
+        ratios = [math.log(_left_out_s(r) / r.step_s) for r in EMULATED if r.model == model]
+        inside += [abs(one - other) <= PAIR for one, other in combinations(ratios, 2)]
+    assert len(inside) > 300
+    assert 0.9 <= sum(inside) / len(inside) < 0.95
 
 
 def test_runs_that_nothing_was_fitted_to_are_within_20_percent_in_the_middle() -> None:

@@ -1,6 +1,7 @@
 """The timed process group: what collectives leave, cost, and when they end."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -110,13 +111,26 @@ def test_a_synchronous_collective_is_done_when_it_returns() -> None:
     assert HostWaiting().run(0.05, lambda: None, is_async=False).is_done()
 
 
+RANK_0_OF_4 = {
+    "DS_ACCELERATOR": "cpu",
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "WORLD_SIZE": "4",
+    "LOCAL_WORLD_SIZE": "4",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "0",
+}
 PROGRAM = Path(__file__).with_name("train_timed.py")
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_deepspeed_trains_on_it(stage: int) -> None:
     printed = subprocess.run(
-        [sys.executable, PROGRAM, str(stage)], capture_output=True, text=True, check=True
+        [sys.executable, PROGRAM, str(stage)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | RANK_0_OF_4,
     ).stdout
     told = json.loads(printed.splitlines()[-1])
     assert all(0 < loss < 10 for loss in told["losses"])

@@ -1,0 +1,70 @@
+"""A study in which nothing runs: no pool, no Ray, no device."""
+
+from dataclasses import replace
+
+from autotune.ceiling import parse_ceiling
+from autotune.environment import describe_environment
+from autotune.evaluate.kinds import MODELLED
+from autotune.evaluate.modelled import ModelledEvaluator
+from autotune.predict.memory.predict import Surroundings
+from autotune.predict.throughput import SpeedSurroundings
+from autotune.predict.throughput.surroundings import check_speeds
+from autotune.search.progress import Progress
+from autotune.study_folder import open_study
+from autotune.tune.job import Job
+from autotune.tune.preflight import modelled_device
+from autotune.tune.request import TuneResult
+from autotune.tune.sigterm import interrupted_by_sigterm
+from autotune.tune.study import run_study
+from autotune.tune.target import target_of
+
+
+def tune_modelled(job: Job, progress: Progress) -> TuneResult:
+    """Search, confirm and export by what the models say.
+
+    Raises:
+        AutotuneError: something the user can mend; nothing was overwritten.
+        KeyboardInterrupt: `--resume` goes on.
+    """
+    request, wish = job.request, job.wish
+    assert wish.gpu_type is not None
+    device = modelled_device(wish.gpu_type, job.extra_devices)
+    check_speeds(device, job.workload.precision)
+    local_ranks = wish.gpus_per_node_of(MODELLED)
+    assert local_ranks is not None
+    ceiling_bytes = parse_ceiling(request.memory_ceiling, device_bytes=device.memory_bytes)
+    speed = SpeedSurroundings.of(
+        device, local_ranks=local_ranks, network=request.link, probe=job.probed
+    )
+    evaluator = ModelledEvaluator(
+        workload=job.workload,
+        memory=Surroundings(
+            device=device,
+            ceiling_bytes=ceiling_bytes,
+            local_ranks=local_ranks,
+            host_bytes=job.node_host_bytes,
+        ),
+        speed=speed,
+    )
+    setup = replace(
+        job.setup,
+        ceiling_bytes=ceiling_bytes,
+        evaluator=evaluator.name,
+        gpus_per_node=local_ranks,
+        communication=speed.links.source,
+        links=speed.links.to_json(),
+        gpu_type=device.name,
+        environment={
+            **describe_environment((), device_kind="cuda", device_model=device.name),
+            "node_host_bytes": job.node_host_bytes,
+        },
+    )
+    with interrupted_by_sigterm():
+        return run_study(
+            open_study(job.folder, job.storage, setup, resume=request.resume),
+            evaluator,
+            job.folder,
+            request=request,
+            progress=progress,
+            target=target_of(job, device, speed, ceiling_bytes=ceiling_bytes),
+        )

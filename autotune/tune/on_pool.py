@@ -1,0 +1,171 @@
+"""A study whose trials run on a pool's devices, measured or emulated."""
+
+import os
+from collections import Counter
+from dataclasses import replace
+
+from autotune.ceiling import parse_ceiling
+from autotune.environment import describe_environment
+from autotune.errors import HardwareError
+from autotune.evaluate.choose import (
+    describe_choice,
+    describe_shares,
+    evaluator_of,
+    make_evaluator,
+)
+from autotune.evaluate.emulated import EmulatedEvaluator
+from autotune.evaluate.kinds import EMULATED, UNTIMED
+from autotune.evaluate.measured import MeasuredEvaluator
+from autotune.hardware import find_device, known_device
+from autotune.pool.pool import Pool, PoolRequest
+from autotune.predict.communication import Links
+from autotune.predict.probe_file import host_slowdown
+from autotune.predict.throughput import SpeedSurroundings
+from autotune.search.progress import Progress
+from autotune.search.screen import Screen
+from autotune.search.speed import SpeedModel
+from autotune.space.needed_ops import needed_ops
+from autotune.study import StudySetup
+from autotune.study_folder import open_study
+from autotune.tune.job import Job
+from autotune.tune.request import TuneResult
+from autotune.tune.sigterm import interrupted_by_sigterm
+from autotune.tune.study import run_study
+from autotune.tune.target import target_of
+
+
+def tune_on_pool(job: Job, progress: Progress) -> TuneResult:
+    """Search, confirm and export on devices.
+
+    Raises:
+        AutotuneError: something the user can mend; nothing was overwritten.
+        KeyboardInterrupt: after the running trials were ended; `--resume` goes on.
+    """
+    request = job.request
+    pool_request = PoolRequest(
+        world_size=request.gpus,
+        device_kind=job.device_kind,
+        model_type=job.shape.model_type,
+        ray_address=request.ray_address,
+        emulate=job.wanted == EMULATED if job.wanted else None,
+    )
+    with Pool(pool_request) as pool, interrupted_by_sigterm():
+        ceiling_bytes = parse_ceiling(request.memory_ceiling, device_bytes=pool.device_bytes)
+        evaluator = _evaluator(job, pool, ceiling_bytes, progress)
+        setup = _setup(job, pool, evaluator, ceiling_bytes)
+        for note in pool.notes:
+            progress.noted(note)
+        ops = needed_ops(job.space, job.workload, job.base)
+        pool.build_ops(ops, on_note=progress.noted)
+        opened = open_study(job.folder, job.storage, setup, resume=request.resume)
+        # A study that is resumed goes on with its own seed.
+        evaluator = replace(evaluator, seed=opened.setup.seed)
+        device = known_device(pool.device_model, memory_bytes=pool.device_bytes)
+        screen = Screen(
+            workload=job.workload,
+            device=device,
+            ceiling_bytes=ceiling_bytes,
+            expandable_segments=_has_expandable_segments(),
+        )
+        around = _speed_surroundings(job, pool, evaluator, progress)
+        return run_study(
+            opened,
+            evaluator,
+            job.folder,
+            request=request,
+            progress=progress,
+            screen=screen if request.screen else None,
+            speed=SpeedModel(workload=job.workload, surroundings=around) if around else None,
+            target=target_of(job, device, around, ceiling_bytes=ceiling_bytes) if around else None,
+        )
+
+
+def _evaluator(
+    job: Job, pool: Pool, ceiling_bytes: int, progress: Progress
+) -> MeasuredEvaluator | EmulatedEvaluator:
+    links = _links(job, pool) if pool.emulates else None
+    if not job.wanted and job.device_kind == "cuda":
+        progress.noted(describe_choice(pool, _communication(pool, links)))
+    return make_evaluator(
+        pool,
+        workload=job.workload,
+        ceiling_bytes=ceiling_bytes,
+        gpus_per_node=job.wish.gpus_per_node_of(evaluator_of(pool)),
+        links=links,
+        node_host_bytes=job.node_host_bytes,
+        host_slowdown=host_slowdown(job.probed) if job.probed else 1.0,
+        seed=job.setup.seed,
+        study_folder=job.folder,
+    )
+
+
+def _communication(pool: Pool, links: Links | None) -> str | None:
+    return (links.source if links else UNTIMED) if pool.emulates else None
+
+
+def _setup(
+    job: Job, pool: Pool, evaluator: MeasuredEvaluator | EmulatedEvaluator, ceiling_bytes: int
+) -> StudySetup:
+    gpus_per_node, links = None, None
+    if isinstance(evaluator, EmulatedEvaluator):
+        gpus_per_node, links = evaluator.gpus_per_node, evaluator.links
+    environment = describe_environment(
+        pool.device_names,
+        device_kind=job.device_kind,
+        device_model=pool.device_model,
+        driver=pool.driver,
+    )
+    return replace(
+        job.setup,
+        ceiling_bytes=ceiling_bytes,
+        evaluator=evaluator.name,
+        gpus_per_node=gpus_per_node,
+        communication=_communication(pool, links),
+        links=links.to_json() if links else None,
+        environment=environment | describe_shares(evaluator),
+    )
+
+
+def _speed_surroundings(
+    job: Job,
+    pool: Pool,
+    evaluator: MeasuredEvaluator | EmulatedEvaluator,
+    progress: Progress,
+) -> SpeedSurroundings | None:
+    """Return what decides the speed of the trials; None where the speed model knows nothing."""
+    if job.device_kind == "cpu":
+        return None
+    try:
+        device = replace(find_device(pool.device_model), memory_bytes=pool.device_bytes)
+    except HardwareError:
+        target = job.request.target_gpus
+        progress.noted(
+            f"the speed model does not know {pool.device_model}: it says nothing"
+            + (f", so nothing of --target-gpus {target}" if target else "")
+        )
+        return None
+    per_node = Counter(node for group in pool.groups[:1] for node in group.nodes)
+    local_ranks, silent = max(per_node.values()), False
+    if isinstance(evaluator, EmulatedEvaluator):
+        local_ranks, silent = evaluator.gpus_per_node, evaluator.links is None
+    around = SpeedSurroundings.of(
+        device, local_ranks=local_ranks, network=job.request.link, probe=job.probed
+    )
+    return replace(around, silent=silent)
+
+
+def _links(job: Job, pool: Pool) -> Links | None:
+    """Return how emulated ranks reach each other; None if collectives are to take no time."""
+    request, probed = job.request, job.probed
+    if not request.timed:
+        return None
+    device = known_device(pool.device_model, memory_bytes=pool.device_bytes)
+    if probed is None:
+        return Links.of_device(device, network=request.link)
+    return Links.from_probe(probed, device=device, where=f"--probe {request.probe}")
+
+
+def _has_expandable_segments() -> bool:
+    """Whether torch's allocator is told to grow its segments; the ranks inherit what it is told."""
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    return any("expandable_segments:True" in os.environ.get(name, "") for name in names)

@@ -1,0 +1,137 @@
+"""Search, confirm and export, with any evaluator."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from autotune.evaluate import Evaluator
+from autotune.export import write_study_files
+from autotune.search.budget import Budget
+from autotune.search.confirm import best_of, confirm, is_complete, tokens_per_s
+from autotune.search.loop import Search
+from autotune.search.progress import Progress
+from autotune.search.sampler import StoredStudy
+from autotune.search.screen import Screen, read_rejections
+from autotune.search.speed import SpeedModel
+from autotune.study import StudyView
+from autotune.study_folder import OpenedStudy
+from autotune.tune.request import TuneRequest, TuneResult
+from autotune.tune.target import Target, predict_target
+
+_MAX_FINALISTS = 3
+"""Trials that are confirmed, one after the other, as long as each fails its confirmation."""
+
+
+def run_study(  # noqa: PLR0913  each is a different thing
+    opened: OpenedStudy,
+    evaluator: Evaluator,
+    folder: Path,
+    *,
+    request: TuneRequest,
+    progress: Progress,
+    screen: Screen | None = None,
+    speed: SpeedModel | None = None,
+    target: Target | None = None,
+) -> TuneResult:
+    """Search, confirm and export with any evaluator.
+
+    Args:
+        opened: the study.
+        evaluator: evaluates its trials.
+        folder: the study's.
+        request: budget and rounds.
+        progress: told of what happens.
+        screen: rejects before launch what does not fit; None launches everything.
+        speed: proposes first trials and is told of all; None where it knows nothing, or where it
+            is the evaluator.
+        target: where the exported config is to run; None asks for no prediction.
+
+    Raises:
+        DispatchError: the pool failed; what had finished is stored and its files are written.
+        KeyboardInterrupt: likewise.
+    """
+    try:
+        _search(opened, evaluator, request=request, progress=progress, screen=screen, speed=speed)
+        _confirm(opened.stored, evaluator, num_rounds=request.confirm_rounds, progress=progress)
+        if target is not None:
+            _predict_target(opened, target, screen=screen, speed=speed)
+    finally:
+        if speed is not None:
+            report = speed.report(opened.stored.records())
+            opened.stored.set_attribute("speed", report.to_json())
+        # Whatever ended the search, its files tell what there is.
+        record = write_study_files(StudyView.of(opened.stored), folder)
+    return TuneResult(study=StudyView.of(opened.stored), folder=folder, record=record)
+
+
+def _search(
+    opened: OpenedStudy,
+    evaluator: Evaluator,
+    *,
+    request: TuneRequest,
+    progress: Progress,
+    screen: Screen | None,
+    speed: SpeedModel | None,
+) -> None:
+    setup = opened.setup
+    if screen is not None:
+        screen.rejections += read_rejections(opened.stored.attributes)
+    search = Search(
+        study=opened.stored,
+        evaluator=evaluator,
+        space=setup.space,
+        workload=setup.workload,
+        base=setup.base,
+        ceiling_bytes=setup.ceiling_bytes,
+        seed=setup.seed,
+        budget=Budget(max_trials=request.trials, max_s=request.time_budget_s),
+        progress=progress,
+        screen=screen,
+        speed=speed,
+        sampler=request.sampler,
+    )
+    try:
+        search.run()
+    finally:
+        if screen is not None:
+            opened.stored.set_attribute("screen", screen.report().to_json())
+
+
+def _predict_target(
+    opened: OpenedStudy, target: Target, *, screen: Screen | None, speed: SpeedModel | None
+) -> None:
+    """Store what the exported config should do on `--target-gpus`; nothing if there is none."""
+    exported = StudyView.of(opened.stored).exported
+    if exported is None:
+        return
+    learned = replace(
+        target,
+        memory_calibration=screen.calibration if screen else target.memory_calibration,
+        speed_calibration=speed.calibration if speed else target.speed_calibration,
+    )
+    predicted = predict_target(learned, exported.candidate, seed=opened.setup.seed)
+    opened.stored.set_attribute("target", {"trial": exported.number, **predicted})
+
+
+def _confirm(
+    stored: StoredStudy, evaluator: Evaluator, *, num_rounds: int, progress: Progress
+) -> None:
+    """Confirm the fastest proposal against the fastest baseline; the next one if it fails.
+
+    If all of them fail, or there is none, the baseline is run by itself.
+    """
+    records = stored.records()
+    baseline = best_of([r for r in records if r.candidate.is_baseline])
+    finalists = sorted(
+        (r for r in records if not r.candidate.is_baseline and is_complete(r)),
+        key=tokens_per_s,
+        reverse=True,
+    )[:_MAX_FINALISTS]
+    confirmations = []
+    for winner in [*finalists, baseline] if baseline else finalists:
+        confirmation = confirm(
+            evaluator, winner, baseline, num_rounds=num_rounds, progress=progress
+        )
+        confirmations.append(confirmation.to_json())
+        stored.set_attribute("confirmations", confirmations)
+        if confirmation.failure is None:
+            return
