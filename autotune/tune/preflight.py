@@ -18,8 +18,8 @@ from autotune.gate.ask import ask_deepspeed
 from autotune.hardware import Device, find_device
 from autotune.lint.finding import Finding, Severity
 from autotune.model_shape import ModelShape
-from autotune.plan.request import MAX_GPUS
 from autotune.pool import machine
+from autotune.predict.smallest import MAX_GPUS
 from autotune.search.progress import Progress
 from autotune.search.refusal import lint_for
 from autotune.tune.request import TuneRequest
