@@ -1,9 +1,9 @@
 """How the memory model does on the trials of one study, and what that changes. Pure."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import fmean, median
-from typing import Any, Self
+from statistics import median
+
+from autotune.predict.pairs import Pairs
 
 MIN_PAIRS = 3
 """Measured trials before they correct the model and its margin."""
@@ -14,30 +14,11 @@ _RESIDUALS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
-    """Predicted and measured peaks of a study's trials, in bytes of the device's allocator."""
+class Calibration(Pairs):
+    """Predicted and measured peaks of a study's trials that ran their steps.
 
-    pairs: tuple[tuple[int, int], ...] = ()
-    """Predicted, measured; of trials that ran their steps."""
-
-    def and_pair(self, predicted_bytes: int, measured_bytes: int) -> Self:
-        """Return the calibration with one more trial."""
-        return type(self)(pairs=(*self.pairs, (predicted_bytes, measured_bytes)))
-
-    @property
-    def errors(self) -> tuple[float, ...]:
-        """Relative error of each uncorrected prediction; negative where it was too low."""
-        return tuple(predicted / measured - 1 for predicted, measured in self.pairs)
-
-    @property
-    def mean_error(self) -> float | None:
-        """Mean absolute relative error; None without trials."""
-        return fmean(map(abs, self.errors)) if self.pairs else None
-
-    @property
-    def worst_error(self) -> float | None:
-        """The error that is furthest from zero; None without trials."""
-        return max(self.errors, key=abs, default=None)
+    In bytes of the device's allocator.
+    """
 
     @property
     def factor(self) -> float:
@@ -65,12 +46,3 @@ class Calibration:
         factor = self.factor
         residuals = (abs(m / (p * factor) - 1) for p, m in self.pairs)
         return max(_RESIDUALS * max(residuals), model_margin / len(self.pairs), LEAST_MARGIN)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return {"pairs": [list(pair) for pair in self.pairs]}
-
-    @classmethod
-    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
-        """Rebuild a calibration from `to_json`."""
-        return cls(pairs=tuple((p, m) for p, m in mapping["pairs"]))

@@ -1,11 +1,9 @@
 """How the speed model does on the trials of one study, and what that changes. Pure."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from statistics import fmean
-from typing import Any, Self
 
+from autotune.predict.pairs import Pairs
 from autotune.predict.throughput import Throughput
 
 PRIOR_TRIALS = 1.0
@@ -19,30 +17,8 @@ LEAST_WIDTH = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpeedCalibration:
+class SpeedCalibration(Pairs):
     """Predicted and measured speeds of a study's complete trials, in tokens/s of all ranks."""
-
-    pairs: tuple[tuple[float, float], ...] = ()
-    """Predicted without correction, measured."""
-
-    def and_pair(self, predicted_tokens_per_s: float, measured_tokens_per_s: float) -> Self:
-        """Return the calibration with one more trial."""
-        return type(self)(pairs=(*self.pairs, (predicted_tokens_per_s, measured_tokens_per_s)))
-
-    @property
-    def errors(self) -> tuple[float, ...]:
-        """Relative error of each uncorrected prediction; negative where it was too low."""
-        return tuple(predicted / measured - 1 for predicted, measured in self.pairs)
-
-    @property
-    def mean_error(self) -> float | None:
-        """Mean absolute relative error; None without trials."""
-        return fmean(map(abs, self.errors)) if self.pairs else None
-
-    @property
-    def worst_error(self) -> float | None:
-        """The error that is furthest from zero; None without trials."""
-        return max(self.errors, key=abs, default=None)
 
     @property
     def log_ratio(self) -> float:
@@ -97,12 +73,3 @@ class SpeedCalibration:
     @property
     def _ratios(self) -> list[float]:
         return [math.log(measured / predicted) for predicted, measured in self.pairs]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return {"pairs": [list(pair) for pair in self.pairs]}
-
-    @classmethod
-    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
-        """Rebuild a calibration from `to_json`."""
-        return cls(pairs=tuple((p, m) for p, m in mapping["pairs"]))
