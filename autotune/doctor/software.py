@@ -5,7 +5,7 @@ from importlib import metadata
 
 from packaging.requirements import Requirement
 
-from autotune.doctor.check import Check, fail, ok
+from autotune.doctor.check import Check, fail, ok, warn
 from autotune.doctor.installation import Installation
 
 _TOLD = ("torch", "deepspeed", "transformers", "accelerate", "optuna", "ray")
@@ -18,7 +18,15 @@ def check_packages(requirements: Sequence[str] | None = None) -> Iterator[Check]
         requirements: as `importlib.metadata.requires` gives them; None asks it for autotune's.
     """
     if requirements is None:
-        requirements = metadata.requires("autotune") or []
+        try:
+            requirements = metadata.requires("autotune") or []
+        except metadata.PackageNotFoundError:
+            yield warn(
+                "packages",
+                "autotune runs from its source, so the versions that it supports are not known",
+                "pip install -e .",
+            )
+            return
     told = []
     for requirement in map(Requirement, requirements):
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):

@@ -1,4 +1,5 @@
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
+from unittest.mock import patch
 
 from autotune.doctor.check import Verdict
 from autotune.doctor.software import check_nccl, check_packages
@@ -22,3 +23,10 @@ def test_a_version_out_of_range_and_a_missing_package_fail_with_their_cure() -> 
 def test_nccl_comes_with_torch() -> None:
     says(check_nccl(GOOD), Verdict.OK, "2.28.9")
     says(check_nccl(installation(nccl=None)), Verdict.FAIL, "without it")
+
+
+def test_an_autotune_that_is_not_installed_is_said_to_be_so() -> None:
+    gone = PackageNotFoundError("autotune")
+    with patch("autotune.doctor.software.metadata.requires", side_effect=gone):
+        [check] = check_packages()
+    says(check, Verdict.WARN, "runs from its source", "pip install -e .")
