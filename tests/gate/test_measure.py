@@ -139,27 +139,26 @@ def test_a_real_study_is_measured_again_by_its_record(tmp_path: Path) -> None:
     options = ["--trials", "3", "--confirm-rounds", "2", "--seed", "1", "--study", "s"]
     run = autotune(*ON_CPU, *options, cwd=tmp_path, timeout_s=280)
     assert run.code == 0, run.err
-    gated = ["gate", "studies/s/ds_config.json", "--baseline", "studies/s/record.json"]
+    record = _loaded((tmp_path / "studies" / "s" / "record.json").read_text(encoding="utf-8"))
+    record["memory"] |= {"peak_bytes": 1, "peak_bytes_least": 1}
+    write(tmp_path / "studies" / "s" / "record.json", record)
     # Two runs on a busy machine may differ by much; a factor of five is not noise.
-    options = ["--measure", "--max-regression", "80%", "--format", "json"]
-    call = autotune(*gated, *options, cwd=tmp_path, timeout_s=200)
-    assert call.code in (0, 1), call.err
+    call = autotune(
+        "gate",
+        "studies/s/ds_config.json",
+        *("--baseline", "studies/s/record.json", "--measure"),
+        *("--max-regression", "80%", "--format", "json"),
+        cwd=tmp_path,
+        timeout_s=200,
+    )
+    assert call.code == 1, call.err
     printed = _loaded(call.out)
     assert printed["measured"]["evaluator"] == "measured"
     assert printed["measured"]["statuses"] == ["complete", "complete"]
     assert printed["measured"]["tokens_per_s"] > 0
-    assert "measured-slower" not in [finding["rule"] for finding in printed["findings"]]
-    record = _loaded((tmp_path / "studies" / "s" / "record.json").read_text(encoding="utf-8"))
-    value = record["tokens_per_s"]["value"] * 1e3
-    # A narrow band: that of two rounds is as wide as the number itself.
-    record["tokens_per_s"] = {"value": value, "low": 0.99 * value, "high": 1.01 * value}
-    record["memory"] |= {"peak_bytes": 1, "peak_bytes_least": 1}
-    write(tmp_path / "studies" / "s" / "record.json", record)
-    options = ["--measure", "--format", "json"]
-    call = autotune(*gated, *options, cwd=tmp_path, timeout_s=200)
-    assert call.code == 1, call.err
-    rules = {finding["rule"] for finding in _loaded(call.out)["findings"]}
-    assert rules >= {"measured-slower", "measured-fatter"}
+    rules = {finding["rule"] for finding in printed["findings"]}
+    assert "measured-fatter" in rules
+    assert "measured-slower" not in rules
 
 
 def _loaded(text: str) -> dict[str, Any]:
