@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -20,7 +21,6 @@ import optuna
 import psutil
 import pytest
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy.exc import SQLAlchemyError
 
 from tests import rank_processes
 
@@ -202,11 +202,18 @@ def _stored(folder: Path) -> list[FrozenTrial]:
 
 
 def _num_finished(folder: Path) -> int:
+    if not _has_begun(folder / "studies/killed/study.db"):
+        return 0
+    return sum(trial.state.is_finished() for trial in _stored(folder))
+
+
+def _has_begun(path: Path) -> bool:
+    """Whether the driver has made its study. Optuna, asked too early, would make its tables too."""
     try:
-        trials = _stored(folder)
-    except (KeyError, SQLAlchemyError):
-        return 0  # not there yet
-    return sum(trial.state.is_finished() for trial in trials)
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+            return bool(database.execute("SELECT study_name FROM studies").fetchall())
+    except sqlite3.OperationalError:
+        return False
 
 
 def _config(trial: FrozenTrial) -> str:
