@@ -6,23 +6,9 @@ import pytest
 
 from autotune.errors import HardwareError, WorkloadError
 from autotune.plan import PlanRequest, plan_scale_out, read_counts
-from tests.plan.test_plan import CONFIG, SMALL_SPACE, request, run
+from tests.plan.test_plan import request, run
 
 COUNTS = (8, 64, 512)
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    file = tmp_path / "ds_config.json"
-    file.write_text(json.dumps(CONFIG))
-    return file
-
-
-@pytest.fixture
-def space(tmp_path: Path) -> Path:
-    file = tmp_path / "small.yaml"
-    file.write_text(SMALL_SPACE)
-    return file
 
 
 def _request(**changes: Any) -> PlanRequest:

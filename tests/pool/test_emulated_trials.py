@@ -104,20 +104,17 @@ def test_worlds_of_2_to_1024(
 def test_collectives_take_the_time_that_the_links_need(
     pool: Pool, make_spec: MakeSpec, stage: int
 ) -> None:
-    rate = 2e7
+    rate = 4e6
     slow = Links(
         local_bytes_per_s=rate,
         network=Network(name="none", port_bytes_per_s=rate, share=1.0),
         source="catalogue",
     )
-    steps = []
-    for links in (None, slow):
-        outcome = _run(pool, _emulated(make_spec, {STAGE: stage}, links=links))
-        assert outcome.status is Status.COMPLETE, outcome.failure
-        steps.append(min(outcome.measured.all_step_s))
-    untimed_s, timed_s = steps
-    # A million parameters of bf16 are gathered and reduced at least once a step.
-    assert timed_s > untimed_s + 0.5 * 2 * 2e6 / rate
+    outcome = _run(pool, _emulated(make_spec, {STAGE: stage}, links=slow))
+    assert outcome.status is Status.COMPLETE, outcome.failure
+    # A million parameters of bf16 are gathered and reduced at least once a step. Sleep has a least
+    # duration on a busy machine too; without it a step takes a tenth of this.
+    assert min(outcome.measured.all_step_s) > 0.5 * 2 * 2e6 / rate
 
 
 def test_the_more_ranks_the_less_each_of_them_holds(pool: Pool, make_spec: MakeSpec) -> None:

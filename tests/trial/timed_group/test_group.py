@@ -96,7 +96,27 @@ def test_a_gather_in_place_repeats_what_lies_there() -> None:
     assert buffer.tolist() == [0.0, 1.0] * SIZE
 
 
-def test_a_collective_goes_on_until_somebody_waits() -> None:
+class Clock:
+    """Time that passes only when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("autotune.trial.timed_group.waiting.time", clock)
+    return clock
+
+
+def test_a_collective_goes_on_until_somebody_waits(clock: Clock) -> None:
     waiting, filled = HostWaiting(), []
     first = waiting.run(0.3, lambda: filled.append(1), is_async=True)
     second = waiting.run(0.3, lambda: filled.append(2), is_async=True)
@@ -105,10 +125,12 @@ def test_a_collective_goes_on_until_somebody_waits() -> None:
     assert (first.is_done(), second.is_done()) == (True, False)  # one after the other
     second.wait()
     assert second.is_done()
+    assert clock.now == pytest.approx(0.6)
 
 
-def test_a_synchronous_collective_is_done_when_it_returns() -> None:
+def test_a_synchronous_collective_is_done_when_it_returns(clock: Clock) -> None:
     assert HostWaiting().run(0.05, lambda: None, is_async=False).is_done()
+    assert clock.now == pytest.approx(0.05)
 
 
 RANK_0_OF_4 = {
