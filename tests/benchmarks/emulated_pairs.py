@@ -1,34 +1,29 @@
 """Emulated against measured: the same configs on N real devices, and on one that plays rank 0.
 
 ``python -m tests.benchmarks.emulated_pairs run --gpus 4 --output pairs.jsonl [--probe FILE]`` runs
-each config of `PAIRS` measured, emulated with timed collectives, and emulated without, and writes a
-line for each. ``... table pairs.jsonl`` prints the errors.
+each config of `PAIRS` measured, emulated with timed collectives, and emulated without, and adds a
+line for each to the file. ``... table pairs.jsonl`` prints the errors.
 """
 
 import argparse
 import json
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from autotune.ds_config.build import build_ds_config
-from autotune.evaluate import Evaluator, TrialRequest
-from autotune.evaluate.choose import make_evaluator
-from autotune.hardware import known_device
+from autotune.evaluate import TrialRequest
 from autotune.model_shape import load_model_shape
 from autotune.outcome import Outcome, Status
-from autotune.pool.pool import Pool, PoolRequest
-from autotune.predict.communication import Links
-from autotune.predict.probe_file import read_probe
 from autotune.workload import Workload, resolve_workload
+from tests.benchmarks.real_cards import EMULATED, KINDS, MEASURED, UNTIMED, Conditions, opened
 
 _ZERO = "zero_optimization"
-_GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,56 +100,37 @@ def workload_of(pair: Pair, gpus: int) -> Workload:
     )
 
 
-def run(gpus: int, output: Path, probe: Path | None, *, numbers: Sequence[int]) -> None:
-    """Run pairs all three ways."""
-    with output.open("w", encoding="utf-8") as file:
-        for kind in ("measured", "emulated", "untimed"):
-            emulate = kind != "measured"
-            with (
-                Pool(
-                    PoolRequest(
-                        world_size=gpus, device_kind="cuda", model_type="llama", emulate=emulate
-                    )
-                ) as pool,
-                tempfile.TemporaryDirectory() as logs,
-            ):
-                pool.build_ops(("fused_adam", "cpu_adam"), on_note=lambda _: None)
-                device = known_device(pool.device_model, memory_bytes=pool.device_bytes)
-                links = Links.of_device(device)
-                if probe is not None:
-                    links = Links.from_probe(read_probe(probe), device=device)
+def run(
+    gpus: int,
+    output: Path,
+    probe: Path | None,
+    *,
+    kinds: Sequence[str],
+    numbers: Sequence[int],
+) -> None:
+    """Run pairs in some of the ways there are."""
+    requests = {number: (PAIRS[number], workload_of(PAIRS[number], gpus)) for number in numbers}
+    with TemporaryDirectory() as logs, output.open("a", encoding="utf-8") as file:
+        for emulate in (False, True):
+            ways = [kind for kind in kinds if (kind != MEASURED) == emulate]
+            if not ways:
+                continue
+            with opened(gpus, emulate=emulate) as pool:
+                for kind in ways:
+                    conditions = Conditions.of(pool, kind=kind, probe=probe, logs=Path(logs))
 
-                def evaluator(
-                    workload: Workload,
-                    pool: Pool = pool,
-                    logs: str = logs,
-                    links: Links | None = links if kind == "emulated" else None,
-                    gpus_per_node: int | None = gpus if emulate else None,
-                ) -> Evaluator:
-                    return make_evaluator(
-                        pool,
-                        workload=workload,
-                        ceiling_bytes=pool.device_bytes,
-                        gpus_per_node=gpus_per_node,
-                        seed=1,
-                        study_folder=Path(logs),
-                        links=links,
-                        node_host_bytes=2**40,
-                    )
+                    def one(number: int, kind: str = kind, of: Conditions = conditions) -> str:
+                        pair, workload = requests[number]
+                        outcome = of.evaluator(workload).evaluate(
+                            request(number, pair, workload), lambda *_: None
+                        )
+                        return json.dumps(row(number, kind, outcome, workload))
 
-                def one(number: int, evaluator: Any = evaluator, kind: str = kind) -> str:
-                    pair = PAIRS[number]
-                    workload = workload_of(pair, gpus)
-                    outcome = evaluator(workload).evaluate(
-                        request(number, pair, workload), lambda *_: None
-                    )
-                    return json.dumps(row(number, kind, outcome, workload))
-
-                with ThreadPoolExecutor(pool.num_groups) as executor:
-                    for line in executor.map(one, numbers):
-                        file.write(line + "\n")
-                        file.flush()
-                        print(line[:200], file=sys.stderr)
+                    with ThreadPoolExecutor(pool.num_groups) as executor:
+                        for line in executor.map(one, numbers):
+                            file.write(line + "\n")
+                            file.flush()
+                            print(line[:200], file=sys.stderr)
 
 
 def row(number: int, kind: str, outcome: Outcome, workload: Workload) -> dict[str, Any]:
@@ -183,10 +159,10 @@ def row(number: int, kind: str, outcome: Outcome, workload: Workload) -> dict[st
 
 
 _COMPARED = (
-    ("allocated", "emulated", "allocated_bytes"),
-    ("reserved", "emulated", "reserved_bytes"),
-    ("tokens_per_s", "emulated", "tokens_per_s"),
-    ("untimed_tokens_per_s", "untimed", "tokens_per_s"),
+    ("allocated", EMULATED, "allocated_bytes"),
+    ("reserved", EMULATED, "reserved_bytes"),
+    ("tokens_per_s", EMULATED, "tokens_per_s"),
+    ("untimed_tokens_per_s", UNTIMED, "tokens_per_s"),
 )
 
 
@@ -199,15 +175,15 @@ def errors(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [
         {
             "pair": number,
-            "measured_s": kinds["measured"]["step_s"],
+            "measured_s": kinds[MEASURED]["step_s"],
             **{
-                name: kinds[kind][key] / kinds["measured"][key] - 1
+                name: kinds[kind][key] / kinds[MEASURED][key] - 1
                 for name, kind, key in _COMPARED
                 if kind in kinds
             },
         }
         for number, kinds in sorted(by_pair.items())
-        if {"measured", "emulated"} <= kinds.keys()
+        if {MEASURED, EMULATED} <= kinds.keys()
     ]
 
 
@@ -243,12 +219,19 @@ def main() -> None:
     runs.add_argument("--output", type=Path, required=True)
     runs.add_argument("--probe", type=Path)
     runs.add_argument("--pairs", help="numbers, separated by commas [default: all]")
+    runs.add_argument("--kinds", default=",".join(KINDS), help="[default: %(default)s]")
     tables = commands.add_parser("table")
     tables.add_argument("rows", type=Path)
     given = parser.parse_args()
     if given.command == "run":
         told = given.pairs.split(",") if given.pairs else range(len(PAIRS))
-        run(given.gpus, given.output, given.probe, numbers=[int(n) for n in told])
+        run(
+            given.gpus,
+            given.output,
+            given.probe,
+            kinds=given.kinds.split(","),
+            numbers=[int(n) for n in told],
+        )
     else:
         lines = given.rows.read_text(encoding="utf-8").splitlines()
         print_table([json.loads(line) for line in lines])
