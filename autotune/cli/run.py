@@ -56,7 +56,7 @@ def run(
     evaluator: Annotated[
         str,
         typer.Option(
-            help="measured: a device for each rank. emulated: one device plays rank 0 of --gpus; "
+            help="measured: a device for each rank. emulated: one device plays one rank of --gpus; "
             "true memory, modelled communication. modelled: nothing runs, --gpu-type is predicted. "
             "auto: measured if there are enough devices, else emulated."
         ),

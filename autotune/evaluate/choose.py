@@ -25,7 +25,7 @@ def describe_choice(pool: Pool, communication: str | None) -> str:
     if not pool.emulates:
         return f"--evaluator {AUTO}: {MEASURED}, {why}"
     return (
-        f"--evaluator {AUTO}: {EMULATED}, {why}: one device plays rank 0 of {ranks}. "
+        f"--evaluator {AUTO}: {EMULATED}, {why}: one device plays one rank of {ranks}. "
         f"Not in its numbers: {'; '.join(not_shown(EMULATED, communication))}"
     )
 

@@ -1,8 +1,8 @@
-"""The emulated evaluator: one device plays rank 0 of N.
+"""The emulated evaluator: one device plays one rank of N, the one that holds the most.
 
-Memory is that of a real rank 0, but for what a real rank holds outside the allocator to
-communicate: that is charged against the ceiling instead. tokens/s of all ranks follows from the
-steps of rank 0, as if the others took as long; collectives take the time that the links between
+Memory is that of the real rank, but for what a real one holds outside the allocator to
+communicate: that is charged against the ceiling instead. tokens/s of all ranks follows from its
+steps, as if the others took as long; collectives take the time that the links between
 real ranks need, by a probe or the catalogue, or none. The host is divided as it would be among the
 ranks of one node.
 """
@@ -23,7 +23,7 @@ from autotune.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatedEvaluator:
-    """Runs rank 0 of a trial on one device of the pool. Keeps its log in the study folder."""
+    """Runs one rank of a trial on one device of the pool. Keeps its log in the study folder."""
 
     pool: Pool
     """Of groups of one device."""
@@ -43,7 +43,7 @@ class EmulatedEvaluator:
 
     @property
     def name(self) -> str:
-        """These numbers come from one device that plays rank 0 of as many as the job has ranks."""
+        """These numbers come from one device that plays one of the job's ranks."""
         return EMULATED
 
     @property
@@ -73,7 +73,7 @@ class EmulatedEvaluator:
         )
 
     def evaluate(self, request: TrialRequest, on_mark: OnMark) -> Outcome:
-        """Run rank 0 and judge its report.
+        """Run the rank and judge its report.
 
         Raises:
             DispatchError: a slot is gone.

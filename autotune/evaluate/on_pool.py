@@ -1,6 +1,6 @@
 """Trials on a pool's slots, real ranks or emulated ones: what they are told, and their outcome."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from autotune.evaluate.silence import silence_by_phase
 from autotune.evaluate.verdict import log_name, outcome_of
 from autotune.outcome import Outcome
 from autotune.pool.pool import Pool
+from autotune.predict.memory.ranks import played_rank
+from autotune.trial.report import RankReport
 from autotune.trial.spec import Emulation, StepRule, TrialSpec
 from autotune.workload import Workload
 
@@ -63,7 +65,8 @@ class Terms:
                 micro_batch=int(request.ds_config[MICRO_BATCH]),
                 device_kind=self.device_kind,
             ),
-            emulation=self.emulation,
+            emulation=self.emulation
+            and replace(self.emulation, rank=played_rank(_stage(request), workload.world_size)),
         )
 
 
@@ -78,12 +81,13 @@ def run_on_pool(
     spec = terms.spec(request)
     alone = request.whole_steps or (spec.emulation is None and _offloads(request))
     run = pool.run(spec, number=request.number, alone=alone, on_mark=on_mark)
-    for report in run.reports:
+    reports = _as_played(run.reports, spec)
+    for report in reports:
         path = study_folder / log_name(spec.label, report.rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(report.log, encoding="utf-8")
     return outcome_of(
-        run.reports,
+        reports,
         spec,
         evaluator=MEASURED if spec.emulation is None else EMULATED,
         tokens_per_step=terms.workload.tokens_per_step,
@@ -92,12 +96,23 @@ def run_on_pool(
     )
 
 
+def _as_played(reports: Sequence[RankReport], spec: TrialSpec) -> tuple[RankReport, ...]:
+    """Return reports under the rank that an emulated trial's only process played."""
+    if spec.emulation is None:
+        return tuple(reports)
+    return tuple(replace(report, rank=spec.emulation.rank) for report in reports)
+
+
 def _step_rule(request: TrialRequest, workload: Workload) -> StepRule:
     rule = _WHOLE_STEPS if request.whole_steps else _SHORT_STEPS
     if request.best_tokens_per_s is None:
         return rule
     best_step_s = workload.tokens_per_step / request.best_tokens_per_s
     return replace(rule, slow_step_s=best_step_s * CLEARLY_SLOWER)
+
+
+def _stage(request: TrialRequest) -> int:
+    return int(request.ds_config.get("zero_optimization", {}).get("stage", 0))
 
 
 def _offloads(request: TrialRequest) -> bool:

@@ -133,11 +133,12 @@ def _judge(
     if failure := _over_host_share(measurement, spec):
         return Status.OOM_HOST, failure
     if any(report.stop == "slow" for report in reports):
+        first = reports[0].rank
         return Status.SLOW, Failure(
             reason="stopped early: even its fastest step was clearly slower than the best trial's",
-            rank=0,
+            rank=first,
             phase=Phase.STEADY,
-            log=log_name(spec.label, 0),
+            log=log_name(spec.label, first),
         )
     return Status.COMPLETE, None
 

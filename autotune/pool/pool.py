@@ -35,8 +35,8 @@ class PoolRequest:
     ray_address: str | None = None
     """Of a running cluster; None starts one on this machine."""
     emulate: bool | None = False
-    """Whether one device plays rank 0 of a trial, instead of a device for each rank; None leaves it
-    to the devices there are: one for each rank if they suffice."""
+    """Whether one device plays one rank of a trial, instead of a device for each; None leaves it to
+    the devices there are: one for each rank if they suffice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +257,7 @@ def _devices_here(device_kind: str) -> int:
 
 
 def _emulates(request: PoolRequest, available: int) -> bool:
-    """Whether one device plays rank 0; on CPU slots only if that was asked for."""
+    """Whether one device plays one rank; on CPU slots only if that was asked for."""
     if request.emulate is not None:
         return request.emulate
     return request.device_kind == "cuda" and available < request.world_size
@@ -271,7 +271,7 @@ def _require_devices(request: PoolRequest, available: int, *, where: str) -> Non
     choices = [f"--gpus {available}"] if available else []
     if available:
         choices.append(
-            f"--evaluator emulated, where one of them plays rank 0 of {request.world_size}"
+            f"--evaluator emulated, where one of them plays one rank of {request.world_size}"
         )
     if request.device_kind == "cuda" and request.ray_address is None:
         cpus = machine.num_cpus()

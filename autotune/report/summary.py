@@ -44,7 +44,7 @@ def summarize(study: StudyView, folder: Path, record: Mapping[str, Any] | None) 
         )
     elif setup.gpus_per_node is not None:
         console.print(
-            f"{setup.evaluator}: one device plays rank 0 of {workload.world_size}, "
+            f"{setup.evaluator}: one device plays one rank of {workload.world_size}, "
             f"{setup.gpus_per_node} ranks a node"
         )
     counts = ", ".join(f"{count} {status}" for status, count in sorted(study.counts.items()))

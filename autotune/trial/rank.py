@@ -41,7 +41,7 @@ def run_rank(
         spec = TrialSpec.from_json(spec_json)
     place = Place(**place_json)
     if isinstance(spec, TrialSpec) and spec.emulation is not None:
-        place = stand_in.place_of_rank_0(spec.emulation, place)
+        place = stand_in.place_of(spec.emulation, place)
     _own_log(place.log_path)
     os.set_inheritable(events_fd, False)  # noqa: FBT003  the function takes no name
     os.environ.update(place.environment())

@@ -23,11 +23,13 @@ class StepRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emulation:
-    """One device plays rank 0 of a world whose other ranks do not exist."""
+    """One device plays one rank of a world whose other ranks do not exist."""
 
     world_size: int
     local_world_size: int
-    """Ranks on the node of rank 0."""
+    """Ranks on its node."""
+    rank: int = 0
+    """Which rank it plays."""
     host_bytes: int
     """Host memory that such a rank would have: its share of the node's."""
     charged_bytes: int = 0

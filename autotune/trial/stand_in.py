@@ -1,4 +1,4 @@
-"""One device plays rank 0 of N: the process group, and what DeepSpeed must not conclude from it.
+"""One device plays one rank of N: the process group, and what DeepSpeed must not conclude from it.
 
 The other ranks do not exist. A gather repeats this rank's part, a reduction keeps this rank's
 numbers; both take the time that the links between real ranks would need. Shapes, and so memory and
@@ -25,11 +25,12 @@ _SMALL_SCALE = 1.0
 _NORM_CHECK = "is_invalid_grad_norm"
 
 
-def place_of_rank_0(emulation: Emulation, place: Place) -> Place:
-    """Return where rank 0 of the emulated world stands, on the device of `place`."""
+def place_of(emulation: Emulation, place: Place) -> Place:
+    """Return where the rank that is played stands in its world, on the device of `place`."""
     return replace(
         place,
-        rank=0,
+        rank=emulation.rank,
+        # DeepSpeed picks the device by it, and there is only this one.
         local_rank=0,
         world_size=emulation.world_size,
         local_world_size=emulation.local_world_size,
@@ -40,7 +41,10 @@ def join(emulation: Emulation) -> None:
     """Enter a process group of `world_size` ranks of which only this one exists."""
     group.register(_collective_time(emulation))
     dist.init_process_group(
-        group.BACKEND, store=HashStore(), rank=0, world_size=emulation.world_size
+        group.BACKEND,
+        store=HashStore(),
+        rank=emulation.rank,
+        world_size=emulation.world_size,
     )
     deepspeed.init_distributed(group.BACKEND, dist_init_required=False)
     # ZeRO++ cuts its groups by the devices that it sees on the node.

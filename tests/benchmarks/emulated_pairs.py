@@ -1,4 +1,4 @@
-"""Emulated against measured: the same configs on N real devices, and on one that plays rank 0.
+"""Emulated against measured: the same configs on N real devices, and on one that plays one rank.
 
 ``python -m tests.benchmarks.emulated_pairs run --gpus 4 --output pairs.jsonl [--probe FILE]`` runs
 each config of `PAIRS` measured, emulated with timed collectives, and emulated without, and adds a

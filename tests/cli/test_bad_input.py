@@ -221,7 +221,7 @@ FAULTS: dict[str, tuple[list[str], list[str]]] = {
         ["--gpus", "64"],
         [
             "--gpus 64: this machine has [0-9]+ CPU slots; .*choices: --gpus [0-9]+; "
-            "--evaluator emulated, where one of them plays rank 0 of 64; --ray-address"
+            "--evaluator emulated, where one of them plays one rank of 64; --ray-address"
         ],
     ),
     "no cuda": (

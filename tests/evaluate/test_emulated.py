@@ -115,7 +115,7 @@ def test_only_ranks_that_would_use_nccl_are_charged_for_it(workload: Workload) -
 def test_what_auto_came_to_is_said_with_what_it_leaves_out() -> None:
     one = _Machine(devices=1, cpus=16, memory_bytes=1)
     text = describe_choice(one, "none")  # type: ignore[arg-type]
-    assert "--evaluator auto: emulated, 1 device for 64 ranks: one device plays rank 0" in text
+    assert "--evaluator auto: emulated, 1 device for 64 ranks: one device plays one rank" in text
     assert "communication time" in text
     many = _Machine(devices=64, cpus=16, memory_bytes=1)
     text = describe_choice(many, None)  # type: ignore[arg-type]

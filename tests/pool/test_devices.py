@@ -16,7 +16,7 @@ def _request(*, emulate: bool | None, kind: str = "cuda", ranks: int = 8) -> Poo
     ("emulate", "kind", "available", "emulates"),
     [
         pytest.param(None, "cuda", 8, False, id="enough: real ranks"),
-        pytest.param(None, "cuda", 7, True, id="too few: one plays rank 0"),
+        pytest.param(None, "cuda", 7, True, id="too few: one plays one rank"),
         pytest.param(None, "cuda", 1, True, id="one"),
         pytest.param(None, "cpu", 1, False, id="never on CPU slots by itself"),
         pytest.param(True, "cuda", 64, True, id="asked for, though there are enough"),
@@ -37,7 +37,7 @@ def test_too_few_devices_for_real_ranks_name_emulation_as_a_choice() -> None:
     assert text.startswith(
         "--gpus 8: this machine has 1 CUDA devices; one trial needs one for each"
     )
-    assert "--evaluator emulated, where one of them plays rank 0 of 8" in text
+    assert "--evaluator emulated, where one of them plays one rank of 8" in text
 
 
 @pytest.mark.parametrize("emulate", [None, True])

@@ -40,9 +40,11 @@ def job(
     return read_training(ds_config, workload, settings)
 
 
-def replayed(training: Training, *, workspace_bytes: int = HOPPER_WORKSPACE_BYTES) -> Replayed:
+def replayed(
+    training: Training, *, workspace_bytes: int = HOPPER_WORKSPACE_BYTES, rank: int = 0
+) -> Replayed:
     """Replay a job, on a Hopper device unless told otherwise."""
-    return replay(training, program(training), workspace_bytes=workspace_bytes)
+    return replay(training, program(training), workspace_bytes=workspace_bytes, rank=rank)
 
 
 def small_llama(**changes: Any) -> ModelShape:

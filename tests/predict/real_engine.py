@@ -1,4 +1,4 @@
-"""What DeepSpeed itself allocates: rank 0 of several trains on the CPU, every allocation counted.
+"""What DeepSpeed itself allocates: one rank of several trains on the CPU, all bytes counted.
 
 Run as a script: reads JSON jobs from stdin and writes JSON peaks to stdout. Torch's fake process
 group stands for the other ranks, and the profiler counts bytes as tensors ask for them, so there is
@@ -18,14 +18,14 @@ MARK = "part: "
 
 
 def main() -> None:
-    """Run the jobs on stdin: one process group, so all of the same world size."""
+    """Run the jobs on stdin: one process group, so all of the same rank and world size."""
     # DeepSpeed greets on stdout.
     results, sys.stdout = sys.stdout, sys.stderr
     jobs = json.load(sys.stdin)
-    world_size = str(jobs[0]["world_size"])
+    world_size, rank = str(jobs[0]["world_size"]), str(jobs[0]["rank"])
     os.environ |= {
         "DS_ACCELERATOR": "cpu",
-        "RANK": "0",
+        "RANK": rank,
         "LOCAL_RANK": "0",
         "WORLD_SIZE": world_size,
         "LOCAL_SIZE": world_size,
@@ -42,7 +42,7 @@ def main() -> None:
     # It would compile for a minute, and training never calls it.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     torch.distributed.init_process_group(
-        "fake", rank=0, world_size=int(world_size), store=FakeStore()
+        "fake", rank=int(rank), world_size=int(world_size), store=FakeStore()
     )
     deepspeed.init_distributed()
     json.dump([measure(job) for job in jobs], results)

@@ -53,7 +53,7 @@ def test_emulated_numbers_are_called_so_with_what_they_leave_out(
     evaluate = here.evaluator._outcome
     here.evaluator.override = lambda request: replace(evaluate(request), charged_bytes=MIB)
     printed = " ".join(_printed(_run(here, 26), capsys).split())
-    assert "emulated: one device plays rank 0 of 2, 2 ranks a node" in printed
+    assert "emulated: one device plays one rank of 2, 2 ranks a node" in printed
     assert "whole optimizer steps, emulated, 3 interleaved runs each" in printed
     assert (
         "emulated, so not in these numbers: communication time; the other ranks' share" in printed

@@ -69,7 +69,7 @@ def test_optimizers_that_leave_the_check_to_another_are_covered() -> None:
     assert fused.loss_scale_config.cur_scale == 0.5
 
 
-def test_rank_0_stands_on_the_device_it_was_given() -> None:
+def test_a_rank_stands_on_the_device_it_was_given() -> None:
     place = Place(
         rank=0,
         world_size=1,
@@ -80,11 +80,12 @@ def test_rank_0_stands_on_the_device_it_was_given() -> None:
         visible_devices="5",
         log_path="rank-0.log",
     )
-    emulation = Emulation(world_size=1024, local_world_size=8, host_bytes=0)
-    environment = stand_in.place_of_rank_0(emulation, place).environment()
+    emulation = Emulation(rank=1023, world_size=1024, local_world_size=8, host_bytes=0)
+    environment = stand_in.place_of(emulation, place).environment()
     assert environment["WORLD_SIZE"] == "1024"
     assert environment["LOCAL_WORLD_SIZE"] == "8"
-    assert environment["RANK"] == environment["LOCAL_RANK"] == "0"
+    assert environment["RANK"] == "1023"
+    assert environment["LOCAL_RANK"] == "0"
     assert environment["CUDA_VISIBLE_DEVICES"] == "5"
 
 

@@ -110,7 +110,7 @@ def test_its_record_says_that_nothing_ran(ended: Ended) -> None:
 def test_what_it_prints_is_called_predicted(ended: Ended) -> None:
     assert "predicted, modelled: nothing ran" in ended.out
     assert "the model's 90 %" in ended.out
-    for word in ("measured,", "emulated", "whole optimizer steps", "95 %", "plays rank 0"):
+    for word in ("measured,", "emulated", "whole optimizer steps", "95 %", "plays one rank"):
         assert word not in ended.out
 
 

@@ -32,7 +32,7 @@ class UnderCeiling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceBill:
-    """Device memory of the fattest rank, in bytes."""
+    """Device memory of one rank, in bytes."""
 
     items: dict[str, int]
     """What is live at the peak; adds up to `peak_allocated_bytes`."""
@@ -59,6 +59,8 @@ class DeviceBill:
     """After `deepspeed.initialize`."""
     parts: tuple[Peak, ...] = ()
     """The highest point of every part of a step."""
+    rank: int = 0
+    """Whose memory this is: the one that holds the most, if it was left open."""
 
     @property
     def needed_bytes(self) -> int:
@@ -102,6 +104,7 @@ class DeviceBill:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
         return {
+            "rank": self.rank,
             "items": self.items,
             "part": self.part,
             "detail": self.detail,

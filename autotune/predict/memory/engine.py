@@ -13,20 +13,25 @@ FP64 = 8
 
 
 class Engine(ABC):
-    """Holds weights, gradients and optimizer states of rank 0, as one ZeRO stage does.
-
-    Rank 0 owns the front of every flat buffer, where the embedding lies: no rank holds more.
+    """Holds weights, gradients and optimizer states of one rank, as one ZeRO stage does.
 
     Args:
         training: the job.
         parameters: the model's, as the model registers them.
         allocator: where this rank's bytes are counted.
+        rank: whose; all hold as much but at stage 2 (`ranks.py`).
     """
 
     def __init__(
-        self, training: Training, parameters: Sequence[Parameter], allocator: CachingAllocator
+        self,
+        training: Training,
+        parameters: Sequence[Parameter],
+        allocator: CachingAllocator,
+        *,
+        rank: int = 0,
     ) -> None:
         self.training = training
+        self.rank = rank
         self.zero = training.zero
         self.allocator = allocator
         self.parameters = parameters

@@ -13,7 +13,11 @@ from autotune.predict.training import Training
 
 
 def create_engine(
-    training: Training, parameters: Sequence[Parameter], allocator: CachingAllocator
+    training: Training,
+    parameters: Sequence[Parameter],
+    allocator: CachingAllocator,
+    *,
+    rank: int = 0,
 ) -> Engine:
     """Return the engine that DeepSpeed would use (`_do_optimizer_sanity_check`, engine.py)."""
     stage = training.zero.stage
@@ -24,4 +28,4 @@ def create_engine(
     wide_sums = training.precision == "bf16" and training.accumulation_bytes == 4
     if stage == 1 and wide_sums and not training.zero.offload_optimizer.enabled:
         return Bf16AccumulationEngine(training, parameters, allocator)
-    return FlatEngine(training, parameters, allocator)
+    return FlatEngine(training, parameters, allocator, rank=rank)

@@ -24,7 +24,7 @@ class FlatEngine(Engine):
             self.training.accumulation_bytes if self._sums_locally else element_bytes
         )
         self.reduce_stream = REDUCE if self.zero.overlap_comm else MAIN
-        self.groups = make_groups(self.training, self.parameters, self.elements)
+        self.groups = make_groups(self.training, self.parameters, self.elements, rank=self.rank)
         self.group_of = {k: g for g in self.groups for k in g.members}
         self.own = {k for g in self.groups for k in g.own}
         built = {
@@ -181,7 +181,7 @@ class FlatEngine(Engine):
             ):
                 owner = (id(group), rank)
                 # Slices that are added to the wide partition are not merged.
-                if owner != last or (self.wide_sums and rank == 0):
+                if owner != last or (self.wide_sums and rank == group.partition):
                     number += 1
                 last = owner
         return number
@@ -209,7 +209,8 @@ class FlatEngine(Engine):
         allocator = self.allocator
         if self.offload:
             if not self.boundary:
-                self._drop(parameter)
+                # Copied to the host, but let go only after backward: one that was too large for the
+                # bucket stays in a tensor of its own.
                 return
             group = self.group_of[parameter]
             own = group.own_elements(parameter, self.elements[parameter])

@@ -21,16 +21,20 @@ class Group:
     partition_elements: int = 0
     starts: dict[int, int] = field(default_factory=dict)
     """Offset of each member in the flat buffer."""
+    partition: int = 0
+    """Which of the buffer's partitions is this rank's."""
     own: list[int] = field(default_factory=list)
-    """Members of which at least one element lies in rank 0's partition."""
+    """Members of which at least one element lies in this rank's partition."""
 
     def own_elements(self, parameter: int, elements: int) -> int:
-        """Return how many elements of a member lie in rank 0's partition."""
-        return min(elements, self.partition_elements - self.starts[parameter])
+        """Return how many elements of a member lie in this rank's partition."""
+        start = self.starts[parameter]
+        first = self.partition * self.partition_elements
+        return max(min(start + elements, first + self.partition_elements) - max(start, first), 0)
 
 
 def make_groups(
-    training: Training, parameters: Sequence[Parameter], elements: Sequence[int]
+    training: Training, parameters: Sequence[Parameter], elements: Sequence[int], *, rank: int = 0
 ) -> list[Group]:
     """Lay the trainable parameters into flat buffers: one for dense ones, one for experts.
 
@@ -38,6 +42,7 @@ def make_groups(
         training: the job.
         parameters: the model's.
         elements: of each parameter on one rank.
+        rank: whose own partition of each buffer is marked.
     """
     # Without expert parallelism DeepSpeed does not tell experts from other weights.
     apart = training.expert_parallel_size > 1
@@ -54,7 +59,8 @@ def make_groups(
         step = ALIGNMENT * group.partitions
         group.flat_elements = -(-total // step) * step
         group.partition_elements = group.flat_elements // group.partitions
-        group.own = [k for k in group.members if group.starts[k] < group.partition_elements]
+        group.partition = rank * group.partitions // training.world_size
+        group.own = [k for k in group.members if group.own_elements(k, elements[k])]
     return groups
 
 

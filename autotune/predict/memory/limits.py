@@ -41,6 +41,7 @@ def smallest_limit(
             workspace_bytes=workspace_bytes,
             limit_bytes=limit_bytes,
             card_bytes=card_bytes,
+            rank=unlimited.rank,
         ).fits
 
     peak = unlimited.peak_allocated_bytes

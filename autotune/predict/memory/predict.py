@@ -12,6 +12,7 @@ from autotune.predict.memory.families import program as program_of
 from autotune.predict.memory.host import host_memory
 from autotune.predict.memory.limits import smallest_limit
 from autotune.predict.memory.program import Parameter, Program
+from autotune.predict.memory.ranks import fattest_ranks
 from autotune.predict.memory.replay import Replayed, replay
 from autotune.predict.memory.summary import weigh
 from autotune.predict.training import Training
@@ -38,6 +39,8 @@ class Surroundings:
     """Memory of one host; None asks for no verdict on it."""
     emulated: bool = False
     """One process plays its rank alone, without real communicators."""
+    rank: int | None = None
+    """Whose memory is asked for; None asks for the one that holds the most."""
 
 
 def predict_memory(
@@ -65,7 +68,21 @@ def predict_memory(
     workspace_bytes = surroundings.device.workspace_bytes
     outside = outside_bytes(training, emulated=surroundings.emulated)
     card_bytes = surroundings.device.memory_bytes - outside
-    result = replay(training, recorded, workspace_bytes=workspace_bytes, card_bytes=card_bytes)
+    asked = surroundings.rank
+    ranks = fattest_ranks(training, recorded.parameters) if asked is None else (asked,)
+    result = max(
+        (
+            replay(
+                training,
+                recorded,
+                workspace_bytes=workspace_bytes,
+                card_bytes=card_bytes,
+                rank=rank,
+            )
+            for rank in ranks
+        ),
+        key=lambda replayed: replayed.peak_allocated_bytes,
+    )
     limit_bytes = None
     if find_limit:
         limit_bytes = smallest_limit(
@@ -97,6 +114,7 @@ def predict_memory(
         limit_bytes=limit_bytes,
         judged=judged,
         parts=tuple(result.peaks.values()),
+        rank=result.rank,
     )
     method = "traced" if program or is_traced(training) else "replay"
     return _bill(training, surroundings, device, recorded.parameters, method=method)
@@ -124,13 +142,18 @@ def runs_under(training: Training, device: Device, limit_bytes: int) -> bool:
     Raises:
         WorkloadError: the model has to be traced, and cannot be.
     """
-    return replay(
-        training,
-        program_of(training),
-        workspace_bytes=device.workspace_bytes,
-        limit_bytes=limit_bytes,
-        card_bytes=device.memory_bytes - outside_bytes(training),
-    ).fits
+    recorded = program_of(training)
+    return all(
+        replay(
+            training,
+            recorded,
+            workspace_bytes=device.workspace_bytes,
+            limit_bytes=limit_bytes,
+            card_bytes=device.memory_bytes - outside_bytes(training),
+            rank=rank,
+        ).fits
+        for rank in fattest_ranks(training, recorded.parameters)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +193,7 @@ class _Judge:
             workspace_bytes=self.workspace_bytes,
             limit_bytes=limit_bytes,
             card_bytes=self.card_bytes,
+            rank=self.unlimited.rank,
         )
 
 

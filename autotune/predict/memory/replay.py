@@ -38,7 +38,9 @@ MICRO_STEPS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """What the allocator of rank 0 would report, in bytes."""
+    """What one rank's allocator would report, in bytes."""
+
+    rank: int = 0
 
     init_allocated_bytes: int
     """After `initialize`."""
@@ -77,8 +79,9 @@ def replay(
     workspace_bytes: int,
     limit_bytes: int | None = None,
     card_bytes: int | None = None,
+    rank: int = 0,
 ) -> Replayed:
-    """Predict the device memory of rank 0.
+    """Predict the device memory of one rank.
 
     Args:
         training: the job.
@@ -87,9 +90,11 @@ def replay(
         limit_bytes: the most that the allocator may reserve, as the memory fraction sets it.
         card_bytes: the most that the driver could give it, by which DeepSpeed decides where to
             flatten weights.
+        rank: whose memory; `ranks.py` says which matter.
     """
     allocator = CachingAllocator(limit_bytes, card_bytes)
-    run = _Run(training, program, allocator, workspace_bytes)
+    engine = create_engine(training, program.parameters, allocator, rank=rank)
+    run = _Run(training, program, engine, workspace_bytes)
     ran_out = None
     try:
         run.initialize()
@@ -102,6 +107,7 @@ def replay(
         ran_out = error.ran_out
     peaks = allocator.peaks()
     return Replayed(
+        rank=rank,
         init_allocated_bytes=run.init_allocated,
         init_reserved_bytes=run.init_reserved,
         after_backward_bytes=run.after_backward,
@@ -117,17 +123,11 @@ class _Run:
     """A job from `initialize` on, one optimizer step after the other."""
 
     def __init__(
-        self,
-        training: Training,
-        program: Program,
-        allocator: CachingAllocator,
-        workspace_bytes: int,
+        self, training: Training, program: Program, engine: Engine, workspace_bytes: int
     ) -> None:
-        self.allocator = allocator
-        self.engine = create_engine(training, program.parameters, allocator)
-        self.runner = _Runner(
-            self.engine, program, workspace_bytes, sharded=training.zero.stage == 3
-        )
+        self.allocator = engine.allocator
+        self.engine = engine
+        self.runner = _Runner(engine, program, workspace_bytes, sharded=training.zero.stage == 3)
         self.micro_steps = min(training.accumulation, MICRO_STEPS)
         self.init_allocated = self.init_reserved = self.after_backward = 0
         self.retries: list[int] = []

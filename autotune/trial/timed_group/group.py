@@ -1,4 +1,4 @@
-"""A `torch.distributed` backend: one process plays rank 0 of N, and its collectives take time.
+"""A `torch.distributed` backend: one process plays one rank of N, and its collectives take time.
 
 Results are what the collective would leave if every rank held what this one holds: sums are this
 rank's own part, gathers repeat this rank's shard. So sizes, memory and the values' magnitudes are
@@ -70,7 +70,7 @@ class TimedWork(Work):
 
 
 class TimedGroup(dist.ProcessGroup):
-    """Rank 0 of a group; see the module."""
+    """One rank of a group; see the module."""
 
     def __init__(
         self, rank: int, size: int, *, ranks: tuple[int, ...], collective_s: CollectiveTime
@@ -92,7 +92,7 @@ class TimedGroup(dist.ProcessGroup):
 
     def all_gather_single(self, output: torch.Tensor, shard: torch.Tensor, opts: Any = None) -> Any:
         """Repeat this rank's shard."""
-        return self._run("all_gather", output, partial(_repeat, output, shard), opts)
+        return self._run("all_gather", output, partial(self._repeat, output, shard), opts)
 
     _allgather_base = all_gather_single
 
@@ -103,7 +103,7 @@ class TimedGroup(dist.ProcessGroup):
 
         def fill() -> None:
             for output, shard in zip(outputs, shards, strict=True):
-                _repeat(output, shard)
+                self._repeat(output, shard)
 
         return self._run("all_gather", outputs, fill, opts)
 
@@ -249,6 +249,18 @@ class TimedGroup(dist.ProcessGroup):
         # In order on one stream: who waits for the last one waits for all.
         return works[-1] if works else TimedWork(_Done(), None)
 
+    def _repeat(self, output: torch.Tensor, shard: torch.Tensor) -> None:
+        """Write a shard once for each rank; one or two copies, whatever the shapes."""
+        size = shard.numel()
+        places = output.view(-1, size)
+        own = places[self.rank()]
+        # Gathers in place are common: the shard lies in the output already.
+        in_place = own.data_ptr() == shard.data_ptr()
+        parts = (places[: self.rank()], places[self.rank() + 1 :]) if in_place else (places,)
+        for part in parts:
+            if len(part):
+                part.copy_(shard.reshape(1, size).expand(len(part), size))
+
     def _keep(self, shard: torch.Tensor, whole: torch.Tensor) -> None:
         size = shard.numel()
         shard.view(-1).copy_(whole.reshape(-1).narrow(0, self.rank() * size, size))
@@ -296,15 +308,6 @@ def register(collective_s: CollectiveTime) -> None:
         )
 
     dist.Backend.register_backend(BACKEND, create, extended_api=True, devices=["cpu", "cuda"])
-
-
-def _repeat(output: torch.Tensor, shard: torch.Tensor) -> None:
-    """Write a shard once for each rank; one copy, whatever the shapes."""
-    size = shard.numel()
-    places = output.view(-1, size)
-    # Gathers in place are common: the shard, rank 0's, lies in the output already.
-    first = 1 if places.data_ptr() == shard.data_ptr() else 0
-    places[first:].copy_(shard.reshape(1, size).expand(len(places) - first, size))
 
 
 def _copy_flat(output: torch.Tensor, given: torch.Tensor) -> None:
