@@ -37,7 +37,7 @@ class EmulatedEvaluator:
     links: Links | None = None
     """How real ranks reach each other; None: collectives take no time."""
     host_slowdown: float = 1.0
-    """How much longer an optimizer step on the CPU takes when all ranks of a node make one."""
+    """How much longer an offloaded optimizer step takes when all ranks of a node make one."""
     node_host_bytes: int | None = None
     """Host memory of a real rank's node; None is this host's."""
 

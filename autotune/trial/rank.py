@@ -110,7 +110,9 @@ class _Rank:
         if spec.emulation is not None:
             stand_in.take_every_step(engine.optimizer)
             if _steps_on_host(spec):
-                stand_in.slow_down_host(engine.optimizer, spec.emulation.host_slowdown)
+                stand_in.slow_down_host(
+                    engine.optimizer, spec.emulation.host_slowdown, wait=device.wait
+                )
         init_peak = device.take_peak(Phase.INIT)
         device.enforce_ceiling()
         measurement, stop = run_steps(

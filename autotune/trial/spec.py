@@ -39,7 +39,7 @@ class Emulation:
     """How ranks reach each other (`autotune.predict.communication.Links`): collectives take the
     time that these say. None: they take none."""
     host_slowdown: float = 1.0
-    """How much longer an optimizer step on the CPU takes when all ranks of a node make one."""
+    """How much longer an offloaded optimizer step takes when all ranks of a node make one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

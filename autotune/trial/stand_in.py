@@ -87,25 +87,31 @@ def take_every_step(optimizer: Any) -> None:
             scaler.cur_scale = min(scaler.cur_scale, _SMALL_SCALE)
 
 
-def slow_down_host(optimizer: Any, slowdown: float) -> None:
-    """Have each optimizer step on the CPU take as long as beside the other ranks of the node.
+def slow_down_host(optimizer: Any, slowdown: float, *, wait: Callable[[], None]) -> None:
+    """Have each step of an offloaded optimizer take as long as beside the node's other ranks.
+
+    The whole step is slowed, not only CPUAdam: gradients are scaled on the CPU as well, and weights
+    go back from pageable memory, which the driver copies with a core. All of it waits for the
+    memory that the ranks share.
 
     Args:
-        optimizer: DeepSpeed's, around the one that steps.
+        optimizer: DeepSpeed's.
         slowdown: by which factor.
+        wait: returns when the device is idle, so that its own work counts once.
     """
-    inner = getattr(optimizer, "optimizer", None)
-    if inner is None or slowdown <= 1.0:
+    if slowdown <= 1.0:
         return
-    step = inner.step
+    step = optimizer.step
 
     def slower_step(*args: Any, **kwargs: Any) -> Any:
+        wait()
         began = time.perf_counter()
         result = step(*args, **kwargs)
+        wait()
         time.sleep((time.perf_counter() - began) * (slowdown - 1.0))
         return result
 
-    inner.step = slower_step
+    optimizer.step = slower_step
 
 
 def _never(check: Callable[..., Any]) -> Callable[..., bool]:

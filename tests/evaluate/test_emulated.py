@@ -134,6 +134,19 @@ def test_a_node_has_up_to_eight_ranks_unless_told(
 
 
 @pytest.mark.ray
+def test_at_stage_2_the_last_rank_is_played_and_named(subject: Subject) -> None:
+    outcome = subject.evaluate(subject.request("last", stage=2, reduce_bucket_size=100_000))
+    assert [rank.rank for rank in outcome.measured.ranks] == [RANKS - 1]
+    (log,) = (subject.study_folder or Path()).glob("logs/last/*")
+    assert log.name == f"rank-{RANKS - 1}.log"
+    request = subject.request("last-slow", stage=2, reduce_bucket_size=100_000)
+    slow = subject.evaluate(replace(request, best_tokens_per_s=1e12))
+    assert slow.failure is not None
+    assert slow.failure.rank == RANKS - 1
+    assert slow.failure.log == f"logs/last-slow/rank-{RANKS - 1}.log"
+
+
+@pytest.mark.ray
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_the_emulated_evaluator_conforms(check: Check, subject: Subject) -> None:
     check(subject)

@@ -1,4 +1,4 @@
-"""Real ranks that share one card, over gloo, against one that plays rank 0 of as many.
+"""Real ranks that share one card, over gloo, against one that plays one of as many.
 
 One CUDA device with 80 GB or more, nobody else on it; two minutes at most.
 """
@@ -16,6 +16,7 @@ import pytest
 
 from autotune.outcome import Phase, RankMeasurement, rank_from_json
 from autotune.pool.slot import _parent_environment
+from autotune.predict.memory.ranks import played_rank
 from autotune.trial.spec import Emulation, StepRule, TrialSpec
 
 pytestmark = pytest.mark.gpu
@@ -105,8 +106,17 @@ def emulated(spec: TrialSpec) -> TrialSpec:
     return replace(
         spec,
         label=spec.label.replace("real", "emulated"),
-        emulation=Emulation(world_size=world, local_world_size=world, host_bytes=1 << 40),
+        emulation=Emulation(
+            rank=played_rank(stage_of(spec), world),
+            world_size=world,
+            local_world_size=world,
+            host_bytes=1 << 40,
+        ),
     )
+
+
+def stage_of(spec: TrialSpec) -> int:
+    return int(spec.ds_config["zero_optimization"]["stage"])
 
 
 def peaks(rank: RankMeasurement) -> Mapping[Phase, int]:
@@ -125,14 +135,21 @@ def card() -> Iterator[SharedCard]:
 def pairs(
     card: SharedCard, make_spec: MakeSpec
 ) -> Callable[[int], Mapping[int, tuple[RankMeasurement, RankMeasurement]]]:
-    """Return a function that gives rank 0 of both kinds by world; all worlds run side by side."""
+    """Return a function that gives, by world, the real rank that holds the most and the played one.
+
+    All worlds run side by side.
+    """
 
     @cache
     def of_stage(stage: int) -> Mapping[int, tuple[RankMeasurement, RankMeasurement]]:
         real = [real_trial(make_spec, stage=stage, world=world) for world in WORLDS]
         measured = card.run(*real, *map(emulated, real))
         return {
-            world: (measured[i][0], measured[i + len(WORLDS)][0]) for i, world in enumerate(WORLDS)
+            world: (
+                max(measured[i], key=lambda rank: max(peaks(rank).values())),
+                measured[i + len(WORLDS)][0],
+            )
+            for i, world in enumerate(WORLDS)
         }
 
     return of_stage

@@ -1,4 +1,4 @@
-"""One CPU slot that plays rank 0 of many, with real DeepSpeed: one pool for all tests."""
+"""One CPU slot that plays one rank of many, with real DeepSpeed: one pool for all tests."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,6 +10,7 @@ from autotune.outcome import Outcome, Phase, Status
 from autotune.pool import machine
 from autotune.pool.pool import Pool, PoolRequest
 from autotune.predict.communication import Links
+from autotune.predict.memory.ranks import played_rank
 from autotune.predict.networks import Network
 from autotune.trial.spec import Emulation, StepRule, TrialSpec
 
@@ -48,6 +49,7 @@ def _emulated(
     **fields: Any,
 ) -> TrialSpec:
     emulation = Emulation(
+        rank=played_rank(values[STAGE], ranks),
         world_size=ranks,
         local_world_size=local,
         host_bytes=host_bytes,
@@ -74,12 +76,12 @@ def test_there_is_a_place_for_each_slot(pool: Pool) -> None:
         ),
     ],
 )
-def test_rank_0_of_four_trains(pool: Pool, make_spec: MakeSpec, values: dict[str, Any]) -> None:
+def test_one_rank_of_four_trains(pool: Pool, make_spec: MakeSpec, values: dict[str, Any]) -> None:
     spec = _emulated(make_spec, values)
     outcome = _run(pool, spec)
     assert outcome.status is Status.COMPLETE, outcome.failure
     (rank,) = outcome.measured.ranks
-    assert rank.rank == 0
+    assert rank.rank == (3 if values[STAGE] == 2 else 0)
     assert len(rank.boundary_s) == spec.steps.max_steps
     assert [memory.phase for memory in rank.memory] == list(Phase)
 

@@ -22,7 +22,7 @@ from tests.search.simulated import Simulation, launched, reopened, workload_7b
 
 GIB = 2**30
 WORKLOAD = workload_7b(num_layers=4)
-TIGHT_BYTES = 8 * GIB
+TIGHT_BYTES = 17 * GIB // 2
 """A third of the default space fits."""
 PREDICTED: dict[str, DeviceBill] = {}
 BASE: Mapping[str, Any] = {

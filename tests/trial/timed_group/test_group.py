@@ -19,14 +19,14 @@ SIZE = len(RANKS)
 class Group:
     """A group that writes down what it charges."""
 
-    def __init__(self, seconds: float = 0.0) -> None:
+    def __init__(self, seconds: float = 0.0, *, rank: int = 0) -> None:
         self.charged: list[Collective] = []
 
         def collective_s(collective: Collective) -> float:
             self.charged.append(collective)
             return seconds
 
-        self.pg = TimedGroup(0, SIZE, ranks=RANKS, collective_s=collective_s)
+        self.pg = TimedGroup(rank, SIZE, ranks=RANKS, collective_s=collective_s)
 
 
 def shard() -> torch.Tensor:
@@ -43,6 +43,14 @@ def test_a_gather_repeats_the_own_shard(name: str) -> None:
     getattr(group.pg, name)(output, shard()).wait()
     assert output.tolist() == [[1.0, 2.0]] * SIZE
     assert group.charged == [Collective(kind="all_gather", num_bytes=SIZE * 8, ranks=RANKS)]
+
+
+@pytest.mark.parametrize("rank", range(SIZE))
+def test_a_gather_in_place_repeats_what_lies_at_the_rank_s_own_place(rank: int) -> None:
+    output = wholes()
+    own = output[rank].clone()
+    Group(rank=rank).pg.all_gather_single(output, output[rank : rank + 1]).wait()
+    assert output.tolist() == [own.tolist()] * SIZE
 
 
 @pytest.mark.parametrize("name", ["all_gather_single_coalesced", "allgather_into_tensor_coalesced"])
