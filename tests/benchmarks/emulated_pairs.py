@@ -189,25 +189,42 @@ def errors(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print the errors as a Markdown table, and their summary."""
-    print("| model | ZeRO | config | measured step | allocated | reserved | tokens/s | untimed |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     found = errors(rows)
+    columns = ["model", "ZeRO", "config", "measured step", "allocated", "reserved", "tokens/s"]
+    if any("untimed_tokens_per_s" in error for error in found):
+        columns.append("untimed")
+    print(f"| {' | '.join(columns)} |")
+    print(f"| {' | '.join('---' for _ in columns)} |")
     for error in found:
         pair = PAIRS[error["pair"]]
         steady = error["measured_s"][len(error["measured_s"]) // 2 :]
         told = f"{pair.micro_batch} x {pair.accumulation}" + (
             ", checkpointing" if pair.checkpointing else ""
         )
-        told += "".join(f", {key} {value}" for key, value in pair.zero.items())
+        told += "".join(f", {key} {_short(value)}" for key, value in pair.zero.items())
         cells = [f"{error['allocated']:+.2%}", f"{error['reserved']:+.1%}"]
         cells.append(f"{error['tokens_per_s']:+.1%}")
-        cells += [f"{error[key]:+.1%}" for key in ("untimed_tokens_per_s",) if key in error]
+        if "untimed" in columns:
+            untimed = error.get("untimed_tokens_per_s")
+            cells.append("" if untimed is None else f"{untimed:+.1%}")
         step = f"{fmean(steady):.3f} s"
         print(f"| {pair.model} | {pair.stage} | {told} | {step} | {' | '.join(cells)} |")
     for name, *_ in _COMPARED:
         sizes = [abs(error[name]) for error in found if name in error]
         if sizes:
             print(f"{name}: {len(sizes)} pairs, median {median(sizes):.2%}, worst {max(sizes):.2%}")
+
+
+def _short(value: Any) -> str:
+    """Return a value as a reader likes it.
+
+    Example:
+        >>> _short(100_000_000), _short(0), _short("cpu")
+        ('1e8', '0', 'cpu')
+    """
+    if isinstance(value, int) and value >= 1_000_000:
+        return f"{value:.0e}".replace("e+0", "e")
+    return str(value)
 
 
 def main() -> None:
