@@ -86,8 +86,10 @@ def _label(name: str) -> str:
 
 
 def _print_device(console: Console, device: DeviceBill) -> None:
+    # At stage 2 ranks differ; elsewhere rank 0 stands for all.
+    whose = f" on rank {device.rank}, which holds the most" if device.rank else ""
     console.print(
-        f"peak allocated {format_gib(device.peak_allocated_bytes)}, outside the allocator "
+        f"peak allocated {format_gib(device.peak_allocated_bytes)}{whose}, outside the allocator "
         f"{format_gib(device.outside_bytes)}, margin {device.margin:.0%}: needs "
         f"{format_gib(device.needed_bytes)} of {format_gib(device.ceiling_bytes or 0)}"
     )
