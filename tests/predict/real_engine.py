@@ -14,6 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from autotune.trial.preload import preload
+from tests.forks import in_forks
+
 MARK = "part: "
 
 
@@ -34,6 +37,8 @@ def main() -> None:
         "OMP_NUM_THREADS": "1",
     }
     logging.disable(logging.CRITICAL)
+    # Otherwise each fork would import the rest of it.
+    preload("llama", device_kind="cpu")
     import deepspeed
     import torch
     from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -45,7 +50,7 @@ def main() -> None:
         "fake", rank=0, world_size=int(world_size), store=FakeStore()
     )
     deepspeed.init_distributed()
-    json.dump([measure(job) for job in jobs], results)
+    json.dump(list(in_forks(measure, jobs, if_dead=None)), results)
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:

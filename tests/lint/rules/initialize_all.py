@@ -9,10 +9,10 @@ import json
 import os
 import sys
 import traceback
-from collections import deque
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from tests.forks import in_forks
 
 STEPS = 1
 """Optimizer steps after `initialize`: some faults show in the first one only."""
@@ -24,7 +24,7 @@ def main() -> None:
     answer_file = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # DeepSpeed prints there
     _import_deepspeed()
-    answers = list(_in_forks(questions))
+    answers = list(in_forks(_refusal, questions, if_dead="the process died"))
     with os.fdopen(answer_file, "w") as file:
         json.dump(answers, file)
 
@@ -44,40 +44,6 @@ def _import_deepspeed() -> None:
 
     # It would be compiled for a minute, for nothing.
     ops.__compatible_ops__["deepspeed_shm_comm"] = False
-
-
-def _in_forks(questions: Sequence[dict[str, Any]]) -> Iterator[str | None]:
-    """Answer each in a child: groups and patches of one engine must not reach the next.
-
-    As many children as there are CPUs live at once; answers come in the order of the questions.
-    """
-    living: deque[tuple[int, int]] = deque()
-    for question in questions:
-        living.append(_fork(question))
-        if len(living) == os.cpu_count():
-            yield _answer(*living.popleft())
-    while living:
-        yield _answer(*living.popleft())
-
-
-def _fork(question: dict[str, Any]) -> tuple[int, int]:
-    """Return a child that answers, and the pipe it writes to."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        with os.fdopen(writing, "w") as pipe:
-            json.dump(_refusal(question), pipe)
-        os._exit(0)
-    os.close(writing)
-    return child, reading
-
-
-def _answer(child: int, reading: int) -> str | None:
-    with os.fdopen(reading) as pipe:
-        text = pipe.read()
-    os.waitpid(child, 0)
-    return json.loads(text) if text else "the process died"
 
 
 def _refusal(question: dict[str, Any]) -> str | None:

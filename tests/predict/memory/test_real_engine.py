@@ -150,7 +150,7 @@ def replay_of(change: Change) -> tuple[int, dict[str, int]]:
 
 @pytest.fixture(scope="module")
 def measured() -> dict[str, dict[str, Any]]:
-    """Run every job in one process of DeepSpeed."""
+    """Run every job in a fork of one process of DeepSpeed."""
     jobs = [real_job(change) for change in CHANGES.values()]
     done = subprocess.run(
         [sys.executable, "-m", "tests.predict.real_engine"],
@@ -160,7 +160,9 @@ def measured() -> dict[str, dict[str, Any]]:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2_000:]
-    return dict(zip(CHANGES, json.loads(done.stdout), strict=True))
+    peaks = json.loads(done.stdout)
+    assert None not in peaks, done.stderr[-2_000:]
+    return dict(zip(CHANGES, peaks, strict=True))
 
 
 @pytest.mark.parametrize("name", CHANGES)
