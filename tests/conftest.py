@@ -1,8 +1,11 @@
 """Fixtures that several folders of tests share."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import patch
 
+import alembic.util
 import pytest
 
 from autotune.ds_config.build import build_ds_config, shorten
@@ -10,8 +13,22 @@ from autotune.model_shape import PRESETS
 from autotune.outcome import Phase
 from autotune.trial.spec import StepRule, TrialSpec
 from autotune.workload import resolve_workload
+from tests.real_study import RealStudy, run_real_study
 
 MakeSpec = Callable[..., TrialSpec]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def migrations_loaded_once() -> Iterator[None]:
+    """Keep Optuna's ten migrations, which alembic would load six times for each study's storage."""
+    with patch("alembic.util.load_python_file", functools.cache(alembic.util.load_python_file)):
+        yield
+
+
+@pytest.fixture(scope="session")
+def real_study(tmp_path_factory: pytest.TempPathFactory) -> RealStudy:
+    """The study of real ranks that tests of several folders look at."""
+    return run_real_study(tmp_path_factory.mktemp("home"))
 
 
 @pytest.fixture(scope="session")

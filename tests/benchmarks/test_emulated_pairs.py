@@ -66,9 +66,9 @@ def test_the_readme_has_the_table(
 ) -> None:
     print_table(rows[cards])
     text = (ROOT / "README.md").read_text("utf-8")
-    table, rest = [], []
-    for line in capsys.readouterr().out.splitlines():
-        (table if line.startswith("|") else rest).append(line)
+    lines = capsys.readouterr().out.splitlines()
+    table = [line for line in lines if line.startswith("|")]
+    rest = [line for line in lines if not line.startswith("|")]
     assert len({line.count("|") for line in table}) == 1
     assert all(line in text for line in table)
     assert rest[0].startswith(f"allocated: {len(errors(rows[cards]))} pairs, median 0.00%")

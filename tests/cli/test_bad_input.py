@@ -288,9 +288,12 @@ def test_a_wrong_call_is_told_clearly_and_writes_nothing(
     assert took_s < 10
 
 
-def test_a_wrong_call_of_the_real_command_has_no_traceback(home: Path) -> None:
+def test_a_wrong_call_of_the_real_command_has_no_traceback(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(home)
     call = autotune(*ON_CPU, "--model", "8b", cwd=home)
-    assert call.faults == autotune(*ON_CPU, "--model", "8b", cwd=home).faults
+    assert call.faults == autotune_here(*ON_CPU, "--model", "8b", capsys=capsys).faults
     assert len(call.faults) == 1
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.calls import ON_CPU, Call, autotune, autotune_here, tree
+from tests.cli.calls import Call, autotune_here, tree
 from tests.export.recompute import check_numbers
+from tests.real_study import NUM_TRIALS, RealStudy
 
 pytestmark = pytest.mark.ray
 
@@ -21,26 +22,18 @@ PEAK_TOLERANCE = 0.15
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("home")
+def call(real_study: RealStudy) -> Call:
+    return real_study.call
 
 
 @pytest.fixture(scope="module")
-def call(home: Path) -> Call:
-    options = ["--trials", "8", "--confirm-rounds", "2", "--seed", "1", "--study", "e2e", "--json"]
-    return autotune(*ON_CPU, *options, cwd=home, timeout_s=280)
+def folder(real_study: RealStudy) -> Path:
+    return real_study.folder
 
 
 @pytest.fixture(scope="module")
-def folder(home: Path, call: Call) -> Path:
-    assert call.code == 0, call.err
-    return home / "studies" / "e2e"
-
-
-@pytest.fixture(scope="module")
-def record(folder: Path) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads((folder / "record.json").read_text(encoding="utf-8"))
-    return loaded
+def record(real_study: RealStudy) -> dict[str, Any]:
+    return real_study.read_record()
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +52,13 @@ def plain(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
     return loaded
 
 
-def test_the_run_prints_one_json_object_and_nothing_else(call: Call) -> None:
+def test_the_run_prints_one_json_object_and_nothing_else(real_study: RealStudy) -> None:
+    call = real_study.call
     assert call.code == 0
     result = json.loads(call.out)
-    assert result["study"] == "e2e"
-    assert result["num_trials"] == 8
-    assert sum(result["by_status"].values()) == 8
+    assert result["study"] == real_study.name
+    assert result["num_trials"] == NUM_TRIALS
+    assert sum(result["by_status"].values()) == NUM_TRIALS
     assert call.err == ""
 
 
@@ -80,21 +74,21 @@ def test_every_file_is_there(call: Call, folder: Path, record: dict[str, Any]) -
     assert names >= {"study.db", "ds_config.json", "record.json", "trials.csv", "logs"}
     assert all(
         (folder / "logs" / f"trial-{number:04d}" / f"rank-{rank}.log").is_file()
-        for number in range(8)
+        for number in range(NUM_TRIALS)
         for rank in range(2)
     )
 
 
 def test_every_number_follows_from_the_raw_step_times(
     folder: Path,
-    home: Path,
+    real_study: RealStudy,
     record: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(home)
+    monkeypatch.chdir(real_study.home)
     before = {name: text for name, text in tree(folder).items() if "study.db" not in name}
-    table = autotune_here("export", "e2e", capsys=capsys).out
+    table = autotune_here("export", real_study.name, capsys=capsys).out
     assert check_numbers(folder, record, table) >= 3
     # And writing the files again changed none.
     assert {n: t for n, t in tree(folder).items() if "study.db" not in n} == before

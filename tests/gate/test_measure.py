@@ -12,8 +12,9 @@ from autotune.gate.measure import Measured, compare_measured, noise_band
 from autotune.gate.record import Record, read_record
 from autotune.lint.finding import Severity, Verdict
 from autotune.outcome import Outcome, Status
-from tests.cli.calls import ON_CPU, autotune
+from tests.cli.calls import autotune
 from tests.gate.records import write
+from tests.real_study import RealStudy
 from tests.search.setting import setting
 
 
@@ -135,32 +136,26 @@ def test_a_config_with_errors_is_not_run(tmp_path: Path, record: dict[str, Any])
 
 @pytest.mark.ray
 @pytest.mark.timeout(800)
-def test_a_real_study_is_measured_again_by_its_record(tmp_path: Path) -> None:
-    options = ["--trials", "3", "--confirm-rounds", "2", "--seed", "1", "--study", "s"]
-    run = autotune(*ON_CPU, *options, cwd=tmp_path, timeout_s=280)
-    assert run.code == 0, run.err
-    record = _loaded((tmp_path / "studies" / "s" / "record.json").read_text(encoding="utf-8"))
+def test_a_real_study_is_measured_again_by_its_record(
+    real_study: RealStudy, tmp_path: Path
+) -> None:
+    record = real_study.read_record()
     record["memory"] |= {"peak_bytes": 1, "peak_bytes_least": 1}
-    write(tmp_path / "studies" / "s" / "record.json", record)
+    baseline = write(tmp_path / "record.json", record)
     # Two runs on a busy machine may differ by much; a factor of five is not noise.
     call = autotune(
         "gate",
-        "studies/s/ds_config.json",
-        *("--baseline", "studies/s/record.json", "--measure"),
+        str(real_study.folder / "ds_config.json"),
+        *("--baseline", str(baseline), "--measure"),
         *("--max-regression", "80%", "--format", "json"),
         cwd=tmp_path,
         timeout_s=200,
     )
     assert call.code == 1, call.err
-    printed = _loaded(call.out)
+    printed = json.loads(call.out)
     assert printed["measured"]["evaluator"] == "measured"
     assert printed["measured"]["statuses"] == ["complete", "complete"]
     assert printed["measured"]["tokens_per_s"] > 0
     rules = {finding["rule"] for finding in printed["findings"]}
     assert "measured-fatter" in rules
     assert "measured-slower" not in rules
-
-
-def _loaded(text: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads(text)
-    return loaded

@@ -8,9 +8,9 @@ from typer.testing import CliRunner, Result
 
 from autotune.cli.plan import plan
 from autotune.errors import AutotuneError, ConfigError, HardwareError, WorkloadError
-from autotune.plan import PlanRequest, plan_config, plan_space
+from autotune.plan import ConfigPlan, PlanRequest, SpacePlan, plan_config, plan_space
 from autotune.predict.smallest import COUNTS, smallest_fitting
-from tests.plan.conftest import CONFIG
+from tests.plan.conftest import CONFIG, SMALL_SPACE
 
 app = typer.Typer()
 app.command()(plan)
@@ -25,8 +25,16 @@ def run(*arguments: str | int | Path) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def test_a_config_gets_an_itemised_bill(config: Path) -> None:
-    result = plan_config(request(ds_config=config))
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> ConfigPlan:
+    """The plan of the usual config."""
+    file = tmp_path_factory.mktemp("plan") / "ds_config.json"
+    file.write_text(json.dumps(CONFIG))
+    return plan_config(request(ds_config=file))
+
+
+def test_a_config_gets_an_itemised_bill(planned: ConfigPlan) -> None:
+    result = planned
     device = result.bill.device
     assert sum(device.items.values()) == device.peak_allocated_bytes
     assert result.fits
@@ -89,8 +97,10 @@ def test_checkpointing_changes_the_bill(config: Path) -> None:
     assert recomputed.bill.device.peak_allocated_bytes < 0.7 * kept.bill.device.peak_allocated_bytes
 
 
-def test_the_smallest_number_of_gpus_fits_and_the_next_smaller_does_not(config: Path) -> None:
-    smallest = plan_config(request(ds_config=config)).smallest_gpus
+def test_the_smallest_number_of_gpus_fits_and_the_next_smaller_does_not(
+    config: Path, planned: ConfigPlan
+) -> None:
+    smallest = planned.smallest_gpus
     # Two would hold the allocated peak, 65 GiB, but not what its fragmentation adds.
     assert smallest == 4
     assert plan_config(request(ds_config=config, gpus=smallest)).fits
@@ -99,7 +109,7 @@ def test_the_smallest_number_of_gpus_fits_and_the_next_smaller_does_not(config: 
 
 @pytest.mark.parametrize("gpus", [1, 3, 4_096])
 def test_any_number_of_gpus_works(config: Path, gpus: int) -> None:
-    result = plan_config(request(ds_config=config, gpus=gpus, gpu_type="b200"))
+    result = plan_config(request(model="125m", ds_config=config, gpus=gpus, gpu_type="b200"))
     assert result.bill.device.peak_allocated_bytes > 0
 
 
@@ -117,8 +127,16 @@ def test_auto_is_what_hugging_face_puts_there(tmp_path: Path) -> None:
     assert training.zero.reduce_bucket_size == 4_096**2
 
 
-def test_a_space_gets_a_table_of_what_fits(space: Path) -> None:
-    result = plan_space(request(model="13b", space=str(space), gpu_type="a100-80gb"))
+@pytest.fixture(scope="module")
+def planned_space(tmp_path_factory: pytest.TempPathFactory) -> SpacePlan:
+    """The plan of the small space."""
+    file = tmp_path_factory.mktemp("plan") / "small.yaml"
+    file.write_text(SMALL_SPACE)
+    return plan_space(request(model="13b", space=str(file), gpu_type="a100-80gb"))
+
+
+def test_a_space_gets_a_table_of_what_fits(planned_space: SpacePlan) -> None:
+    result = planned_space
     fitting = {
         (
             line.values["zero_optimization.stage"],
@@ -134,9 +152,8 @@ def test_a_space_gets_a_table_of_what_fits(space: Path) -> None:
     assert sum(line.num_proposals for line in result.lines) == 16
 
 
-def test_the_best_of_a_line_is_confirmed_by_replay(space: Path) -> None:
-    result = plan_space(request(model="13b", space=str(space), gpu_type="a100-80gb"))
-    for line in result.lines:
+def test_the_best_of_a_line_is_confirmed_by_replay(planned_space: SpacePlan) -> None:
+    for line in planned_space.lines:
         assert line.bill.method == "replay"
         assert bool(line.best) == bool(line.bill.fits)
 
@@ -251,4 +268,4 @@ def test_an_own_device_needs_speeds_and_a_known_network(
     file = tmp_path / "devices.yaml"
     file.write_text(f"- {{name: mine, memory: 80GiB, {speeds}}}\n")
     with pytest.raises(HardwareError, match=message):
-        plan_config(request(ds_config=config, gpu_type="mine", devices=file))
+        plan_config(request(model="125m", ds_config=config, gpu_type="mine", devices=file))

@@ -14,44 +14,57 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from autotune.trial.preload import preload
+from tests.forks import in_forks
+
 MARK = "part: "
 
 
 def main() -> None:
-    """Run the jobs on stdin: one process group, so all of the same rank and world size."""
+    """Run the jobs on stdin, each in a fork: a process group of its own rank and size."""
     # DeepSpeed greets on stdout.
     results, sys.stdout = sys.stdout, sys.stderr
     jobs = json.load(sys.stdin)
-    world_size, rank = str(jobs[0]["world_size"]), str(jobs[0]["rank"])
     os.environ |= {
         "DS_ACCELERATOR": "cpu",
-        "RANK": rank,
         "LOCAL_RANK": "0",
-        "WORLD_SIZE": world_size,
-        "LOCAL_SIZE": world_size,
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29500",  # never opened: the fake group has no rendezvous
         "OMP_NUM_THREADS": "1",
     }
     logging.disable(logging.CRITICAL)
+    # Otherwise each fork would import the rest of it.
+    preload("llama", device_kind="cpu")
+    import torch
+
+    torch.set_num_threads(1)
+    json.dump(list(in_forks(measure, jobs, if_dead=None)), results)
+
+
+def join(*, rank: int, world_size: int) -> None:
+    """Become one rank of a world whose other ranks do not exist."""
     import deepspeed
     import torch
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    torch.set_num_threads(1)
+    os.environ |= {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_SIZE": str(world_size),
+    }
     # It would compile for a minute, and training never calls it.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     torch.distributed.init_process_group(
-        "fake", rank=int(rank), world_size=int(world_size), store=FakeStore()
+        "fake", rank=rank, world_size=world_size, store=FakeStore()
     )
     deepspeed.init_distributed()
-    json.dump([measure(job) for job in jobs], results)
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
     """Return the allocated bytes after initialisation and the peak of each part."""
     from torch.profiler import ProfilerActivity, profile
 
+    join(rank=job["rank"], world_size=job["world_size"])
     gc.collect()
     gc.disable()
     try:

@@ -9,6 +9,7 @@ import pytest
 from autotune.ceiling import GIB
 from autotune.evaluate import TrialRequest
 from autotune.outcome import Outcome, Status
+from autotune.predict.memory.bill import DeviceBill
 from autotune.search.predicted import (
     MAX_DRAWN,
     MAX_PREDICTED,
@@ -17,15 +18,28 @@ from autotune.search.predicted import (
     fastest_first,
 )
 from autotune.search.proposer import NUM_PREDICTED
+from autotune.study import StudyView
 from tests.search.setting import small_space
 from tests.search.simulated import Simulation, launched, reopened, workload_7b
 
 NAMES = [f"modelled-best-{place}" for place in range(1, NUM_PREDICTED + 1)]
 
 
+WORKLOAD = workload_7b(num_layers=2)
+PREDICTED: dict[str, DeviceBill] = {}
+
+
 @pytest.fixture
 def simulation() -> Simulation:
-    return Simulation(workload=workload_7b(num_layers=2), ceiling_bytes=24 * GIB)
+    return Simulation(workload=WORKLOAD, ceiling_bytes=24 * GIB, predicted=PREDICTED)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> StudyView:
+    """A study that nothing interrupts."""
+    simulation = Simulation(workload=WORKLOAD, ceiling_bytes=24 * GIB, predicted=PREDICTED)
+    folder = tmp_path_factory.mktemp("studies") / "whole"
+    return simulation.run(folder, trials=12, predicting=True).study
 
 
 def test_a_space_is_drawn_the_same_way_for_a_seed(simulation: Simulation) -> None:
@@ -85,7 +99,9 @@ def test_the_best_few_are_launched_after_the_baselines(
     assert rates == sorted(rates, reverse=True)
 
 
-def test_the_confirmation_may_export_one_of_them(simulation: Simulation, tmp_path: Path) -> None:
+def test_the_confirmation_may_export_one_of_them(
+    simulation: Simulation, whole: StudyView, tmp_path: Path
+) -> None:
     quick = replace(simulation)
 
     def override(request: TrialRequest) -> Outcome | None:
@@ -94,8 +110,7 @@ def test_the_confirmation_may_export_one_of_them(simulation: Simulation, tmp_pat
             return quick.evaluator().failed(Status.CRASHED, "as if")
         return None
 
-    plain = simulation.run(tmp_path / "plain", trials=12, predicting=True).study
-    taken = {f"trial-{r.number:04d}" for r in plain.records if r.candidate.is_predicted}
+    taken = {f"trial-{r.number:04d}" for r in whole.records if r.candidate.is_predicted}
     simulation.wrong = override
     result = simulation.run(tmp_path / "s", trials=12, predicting=True)
     assert result.record is not None
@@ -112,9 +127,8 @@ def test_without_a_screen_nothing_tells_what_fits(simulation: Simulation, tmp_pa
 
 @pytest.mark.parametrize("stop_after", [1, 2, 3, 4])
 def test_a_resumed_study_proposes_what_an_uninterrupted_one_does(
-    simulation: Simulation, tmp_path: Path, stop_after: int
+    simulation: Simulation, whole: StudyView, tmp_path: Path, stop_after: int
 ) -> None:
-    whole = simulation.run(tmp_path / "whole", trials=12, predicting=True).study
     sources = [candidate.source for candidate in launched(whole)]
     stopped = sources.index(NAMES[0]) + stop_after - 1
     simulation.run(tmp_path / "s", trials=stopped, predicting=True, on_disk=True)

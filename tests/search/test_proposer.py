@@ -214,12 +214,18 @@ def test_a_study_without_a_screen_says_nothing_of_one(
     assert "rejected" not in _printed(capsys)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> StudyView:
+    """A study that nothing interrupts."""
+    here = _simulation(bias=0.03, noise=0.01)
+    return here.run(tmp_path_factory.mktemp("studies") / "whole", trials=16).study
+
+
 @pytest.mark.parametrize("num_before", [1, 2, 9])  # in the midst of a baseline's ladder, and later
 def test_a_resumed_study_neither_repeats_nor_loses_a_rejection(
-    tmp_path: Path, num_before: int
+    tmp_path: Path, whole: StudyView, num_before: int
 ) -> None:
     here = _simulation(bias=0.03, noise=0.01)
-    whole = here.run(tmp_path / "whole", trials=16).study
     here.run(tmp_path / "s", trials=num_before, on_disk=True)
     before = reopened(tmp_path / "s")
     here.run(tmp_path / "s", trials=16, on_disk=True, resume=True)
@@ -230,17 +236,18 @@ def test_a_resumed_study_neither_repeats_nor_loses_a_rejection(
     assert after.screen == whole.screen
 
 
-def test_a_study_that_was_interrupted_goes_on_with_its_rejections(tmp_path: Path) -> None:
+def test_a_study_that_was_interrupted_goes_on_with_its_rejections(
+    tmp_path: Path, whole: StudyView
+) -> None:
     here = _simulation(bias=0.03, noise=0.01)
-    whole = here.run(tmp_path / "whole", trials=14).study
 
     def interrupt(request: Any) -> None:
         if request.number == 7:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        replace(here, wrong=interrupt).run(tmp_path / "s", trials=14, on_disk=True)
-    here.run(tmp_path / "s", trials=14, on_disk=True, resume=True)
+        replace(here, wrong=interrupt).run(tmp_path / "s", trials=16, on_disk=True)
+    here.run(tmp_path / "s", trials=16, on_disk=True, resume=True)
     after = reopened(tmp_path / "s")
     assert _identities(launched(after)) == _identities(launched(whole))
     assert after.rejections == whole.rejections
@@ -263,7 +270,7 @@ SIX_KEYS = small_space(
 )
 
 
-NUM_SEEDS = 5
+NUM_SEEDS = 3
 
 
 def test_screening_saves_the_launches_that_do_not_fit() -> None:

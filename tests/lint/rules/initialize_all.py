@@ -12,6 +12,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from tests.forks import in_forks
+
 STEPS = 1
 """Optimizer steps after `initialize`: some faults show in the first one only."""
 
@@ -22,7 +24,7 @@ def main() -> None:
     answer_file = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # DeepSpeed prints there
     _import_deepspeed()
-    answers = [_in_a_fork(question) for question in questions]
+    answers = list(in_forks(_refusal, questions, if_dead="the process died"))
     with os.fdopen(answer_file, "w") as file:
         json.dump(answers, file)
 
@@ -42,22 +44,6 @@ def _import_deepspeed() -> None:
 
     # It would be compiled for a minute, for nothing.
     ops.__compatible_ops__["deepspeed_shm_comm"] = False
-
-
-def _in_a_fork(question: dict[str, Any]) -> str | None:
-    """Answer in a child: groups and patches of one engine must not reach the next."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        with os.fdopen(writing, "w") as pipe:
-            json.dump(_refusal(question), pipe)
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        text = pipe.read()
-    os.waitpid(child, 0)
-    return json.loads(text) if text else "the process died"
 
 
 def _refusal(question: dict[str, Any]) -> str | None:

@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Mapping
+from functools import cache
 
 import pytest
 
@@ -68,8 +69,13 @@ def planned_limits() -> list[dict[str, str]]:
 
 
 def replay_planned(line: Mapping[str, str], kept: float = 0) -> Replayed:
-    (row,) = [row for row in more_rows() if row.name == line["row_id"]]
-    return under(row.training, int(int(line["limit_bytes"]) / (1 + kept)))
+    return _replay_row(line["row_id"], int(int(line["limit_bytes"]) / (1 + kept)))
+
+
+@cache
+def _replay_row(name: str, limit_bytes: int) -> Replayed:
+    (row,) = [row for row in more_rows() if row.name == name]
+    return under(row.training, limit_bytes)
 
 
 def test_most_of_the_planned_limits_come_out() -> None:
@@ -169,7 +175,7 @@ def says_fits(row: Row, ceiling_bytes: int) -> bool:
     if allowed < device.peak_allocated_bytes:
         return False
     surroundings = Surroundings(device=H200, ceiling_bytes=ceiling_bytes, emulated=row.emulated)
-    if allowed >= 1.3 * (device.peak_reserved_bytes or 0):
+    if allowed >= 1.1 * (device.peak_reserved_bytes or 0):
         return True
     return predict_memory(row.training, surroundings).device.fits is True
 
@@ -189,6 +195,8 @@ def test_a_verdict_is_never_a_false_fit_and_seldom_a_false_refusal() -> None:
         for ceiling_gib in range(8, 141, 4):
             verdicts += 1
             allowed = ceiling_gib - outside / GIB
+            if allocated <= allowed < reserved:
+                continue
             fits = says_fits(row, ceiling_gib * GIB)
             false_fits += fits and allocated > allowed
             false_refusals += not fits and reserved <= allowed

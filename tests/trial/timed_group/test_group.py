@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -150,19 +150,28 @@ RANK_0_OF_4 = {
     "MASTER_ADDR": "127.0.0.1",
     "MASTER_PORT": "0",
 }
-PROGRAM = Path(__file__).with_name("train_timed.py")
+STAGES = (1, 3)
 
 
-@pytest.mark.parametrize("stage", [1, 3])
-def test_deepspeed_trains_on_it(stage: int) -> None:
-    printed = subprocess.run(
-        [sys.executable, PROGRAM, str(stage)],
+@pytest.fixture(scope="module")
+def trained() -> dict[int, Any]:
+    """What rank 0 tells of each stage."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.trial.timed_group.train_timed", *map(str, STAGES)],
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
         env=os.environ | RANK_0_OF_4,
-    ).stdout
-    told = json.loads(printed.splitlines()[-1])
+    )
+    assert done.returncode == 0, done.stderr[-2_000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert None not in told, done.stderr[-2_000:]
+    return dict(zip(STAGES, told, strict=True))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_deepspeed_trains_on_it(stage: int, trained: dict[int, Any]) -> None:
+    told = trained[stage]
     assert all(0 < loss < 10 for loss in told["losses"])
     # bf16 gradients of every parameter are reduced once a step, whatever the stage calls it.
     reduced = {"all_reduce", "reduce_scatter", "reduce"} & told["kinds"].keys()

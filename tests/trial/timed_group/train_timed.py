@@ -1,11 +1,13 @@
 """Train a tiny model on four emulated ranks and print losses and collectives. A process's program.
 
-Usage: python train_timed.py STAGE, with the environment of rank 0 of 4 (see `test_group`).
+Usage: python -m tests.trial.timed_group.train_timed STAGE..., with the environment of rank 0 of 4
+(see `test_group`). Prints a list with an object for each stage.
 """
 
 import json
 import sys
 from collections import Counter
+from typing import Any
 
 import deepspeed
 import deepspeed.ops
@@ -15,7 +17,9 @@ from torch._C._distributed_c10d import HashStore
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.integrations import HfDeepSpeedConfig
 
+from autotune.trial.preload import preload
 from autotune.trial.timed_group import group
+from tests.forks import in_forks
 
 KINDS: Counter[str] = Counter()
 
@@ -25,7 +29,8 @@ def collective_s(collective: group.Collective) -> float:
     return 1e-4
 
 
-def main(stage: int) -> None:
+def train(question: dict[str, int]) -> dict[str, Any]:
+    stage = question["stage"]
     group.register(collective_s)
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     dist.init_process_group(group.BACKEND, store=HashStore(), rank=0, world_size=4)
@@ -57,8 +62,10 @@ def main(stage: int) -> None:
         engine.backward(loss)
         engine.step()
         losses.append(float(loss.detach()))
-    sys.stdout.write(json.dumps({"losses": losses, "kinds": KINDS}) + "\n")
+    return {"losses": losses, "kinds": KINDS}
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    preload("llama", device_kind="cpu")
+    told = list(in_forks(train, [{"stage": int(stage)} for stage in sys.argv[1:]], if_dead=None))
+    sys.stdout.write(json.dumps(told) + "\n")
