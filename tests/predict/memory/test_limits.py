@@ -175,7 +175,7 @@ def says_fits(row: Row, ceiling_bytes: int) -> bool:
     if allowed < device.peak_allocated_bytes:
         return False
     surroundings = Surroundings(device=H200, ceiling_bytes=ceiling_bytes, emulated=row.emulated)
-    if allowed >= 1.1 * (device.peak_reserved_bytes or 0):
+    if allowed >= 1.3 * (device.peak_reserved_bytes or 0):
         return True
     return predict_memory(row.training, surroundings).device.fits is True
 
