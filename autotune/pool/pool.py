@@ -225,7 +225,7 @@ class Pool:
         return tuple(report.probed for report in reports if report.probed is not None)
 
     def cancel(self) -> None:
-        """End every running trial within about a second."""
+        """End running trials within about a second; what lives on after two is left to `close`."""
         self._cancelled.set()
 
     def close(self) -> None:
