@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from signal import SIGINT, SIGKILL, Signals
+from signal import SIGINT, SIGKILL, SIGTERM, Signals
 
 import optuna
 import psutil
@@ -103,6 +103,10 @@ class Driver:
         assert family
         if signum is SIGINT:
             os.killpg(self.process.pid, signum)  # Ctrl-C reaches the whole foreground group
+        elif signum is SIGTERM:
+            # As `timeout` does: its child, then the child's group, in which Ray's processes are.
+            self.process.send_signal(signum)
+            os.killpg(self.process.pid, signum)
         else:
             self.process.send_signal(signum)
 
@@ -194,6 +198,20 @@ def test_a_driver_that_ends_leaves_nothing_whatever_its_ranks_do(
     code = driver.end(signum)
     assert code == (INTERRUPTED if signum is SIGINT else -signum), driver.output
     assert "Traceback" not in driver.output
+
+
+def test_a_sigterm_that_ray_gets_too_ends_as_ctrl_c_does(start: Start, tmp_path: Path) -> None:
+    driver = _ranks_spin(start, tmp_path)
+    assert driver.end(SIGTERM) == INTERRUPTED, driver.output
+    assert _stored(tmp_path)[-1].user_attrs["interrupted"]
+
+
+def test_a_cluster_that_answers_no_more_holds_nobody(start: Start) -> None:
+    driver = start()
+    _wait_for_ranks(driver)
+    [cluster_state] = rank_processes.named("gcs_server", driver.mark)
+    cluster_state.suspend()
+    assert driver.end(SIGINT) == INTERRUPTED, driver.output
 
 
 def _stored(folder: Path) -> list[FrozenTrial]:

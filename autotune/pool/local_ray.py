@@ -3,8 +3,10 @@
 import contextlib
 import logging
 import os
+import signal
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Iterator
 from typing import IO
@@ -12,7 +14,7 @@ from typing import IO
 import ray
 
 from autotune.errors import HardwareError
-from autotune.pool.watcher import MARK_VARIABLE
+from autotune.pool.watcher import CLOSING, MARK_VARIABLE, STARTED
 
 
 @contextlib.contextmanager
@@ -32,26 +34,33 @@ def ray_cluster(address: str | None, *, num_cpus: int) -> Iterator[None]:
         with _joined(address):
             yield
         return
+    # Nobody reads such events without a dashboard, and a driver whose cluster has died before it
+    # (of a SIGTERM to the whole process group) would try for 5 s to send the last ones.
+    os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
     with _watched() as watcher:
-        ray.init(
-            # Else Ray would join a cluster that somebody has left running here.
-            address="local",
-            num_cpus=num_cpus,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
-        watcher.write(b"Ray has started\n")
+        with _keeps_sigterm():
+            ray.init(
+                # Else Ray would join a cluster that somebody has left running here.
+                address="local",
+                num_cpus=num_cpus,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
+        watcher.write(STARTED)
         try:
             yield
         finally:
+            with contextlib.suppress(BrokenPipeError):  # somebody has killed the watcher
+                watcher.write(CLOSING)
             ray.shutdown()
 
 
 @contextlib.contextmanager
 def _joined(address: str) -> Iterator[None]:
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        with _keeps_sigterm():
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise HardwareError(
             f"--ray-address {address}: no Ray cluster answers ({_first_line(error)}); "
@@ -61,6 +70,17 @@ def _joined(address: str) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def _keeps_sigterm() -> Iterator[None]:
+    """Give the caller's handler of SIGTERM back, if it has one: Ray takes the signal."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

@@ -85,8 +85,9 @@ class Pool:
             num_groups=available // group_size,
             device_kind=request.device_kind,
         )
-        for group in placed:
-            self._stack.callback(_remove, group)
+        if request.ray_address is not None:
+            for group in placed:
+                self._stack.callback(_remove, group)
         self.groups: tuple[SlotGroup, ...] = tuple(
             open_group(group, device_kind=request.device_kind, model_type=request.model_type)
             for group in placed
@@ -224,11 +225,15 @@ class Pool:
         return tuple(report.probed for report in reports if report.probed is not None)
 
     def cancel(self) -> None:
-        """End every running trial within about a second."""
+        """End running trials within about a second; what lives on after two is left to `close`."""
         self._cancelled.set()
 
     def close(self) -> None:
-        """End everything that this pool started."""
+        """End everything that this pool started.
+
+        Takes seconds, even if Ray has died already, or if the kernel needs longer for a rank: that
+        one has its SIGKILL, and nobody waits for it.
+        """
         self.cancel()
         self._stack.close()
 
@@ -245,7 +250,9 @@ class Pool:
 
 
 def _remove(group: object) -> None:
-    # Removing the placement group ends its actors; on a closed connection there is nothing to do.
+    # Of a cluster that goes on; our own one ends with all its groups, and if it has died before
+    # us, Ray would wait a minute for an answer and then end this process.
+    # Removing the group ends its actors; on a closed connection there is nothing to do.
     if ray.is_initialized():
         ray.util.remove_placement_group(group)
 

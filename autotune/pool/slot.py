@@ -180,11 +180,14 @@ class Slot:
             "report": self._finish(run) if run.ended is not None else None,
         }
 
-    def stop(self, why: str) -> dict[str, Any]:
-        """End the rank if it still lives, wait until it is gone, and return its report."""
+    def stop(self, why: str) -> dict[str, Any] | None:
+        """End the rank if it still lives, wait until it is gone, and return its report.
+
+        None if there is no rank: `poll` has returned its report.
+        """
         run = self._run
         if run is None:
-            raise DispatchError(f"{self._name}: no rank was launched here")
+            return None
         if run.ended is None:
             run.fail(FailureKind.STOPPED, why)
             self._kill(run)

@@ -22,6 +22,9 @@ _POLL_S = 0.5
 _GRACE_S = 1.0
 """How long other ranks get to report by themselves after the first failure: the cause may arrive
 after its consequence (gloo: within 40 ms either way)."""
+_ABANDON_S = 2.0
+"""How long slots get to answer after an interruption. The kernel may need a minute for a killed
+rank with 100 GB of pinned memory, and a slot of a cluster that has died never answers."""
 
 
 def run_ranks(
@@ -36,32 +39,69 @@ def run_ranks(
         cancelled: ends the trial when set.
 
     Raises:
-        DispatchError: a slot is gone, or `cancelled` was set before a rank was launched.
+        DispatchError: a slot is gone; or `cancelled` was set before a rank was launched, or a slot
+            has not ended its rank within two seconds of it.
     """
+    answers = _Answers(spec.label, cancelled)
     try:
-        _wait_ready(group, spec.label, cancelled)
-        return _Followed(group, spec, on_mark).reports(cancelled)
+        _wait_ready(group, answers, cancelled)
+        return _Followed(group, spec, on_mark, answers).reports(cancelled)
     except ray.exceptions.RayTaskError as error:
         raise DispatchError(f"{spec.label}: {error.cause}") from error
     except ray.exceptions.RayError as error:
         raise DispatchError(f"{spec.label}: a slot is gone: {error}") from error
 
 
-def _wait_ready(group: SlotGroup, label: str, cancelled: threading.Event) -> None:
+class _Answers:
+    """Takes in what slots answer, for as long as nobody interrupts."""
+
+    def __init__(self, label: str, cancelled: threading.Event) -> None:
+        self.label = label
+        self._cancelled = cancelled
+        self._abandon_at = math.inf
+
+    def of(self, refs: Sequence[Any]) -> list[Any]:
+        """Return the answers, in order, once all are there.
+
+        Raises:
+            DispatchError: the run was interrupted, and some slots go on without an answer.
+        """
+        waiting = list(refs)
+        while waiting:
+            _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=_POLL_S)
+            if waiting and self._cancelled.is_set():
+                now = time.monotonic()
+                self._abandon_at = min(self._abandon_at, now + _ABANDON_S)
+                if now >= self._abandon_at:
+                    raise DispatchError(
+                        f"{self.label}: the run was interrupted; {len(waiting)} of {len(refs)} "
+                        f"slots had not answered {_ABANDON_S:.0f} s later"
+                    )
+        return list(ray.get(list(refs)))
+
+
+def _wait_ready(group: SlotGroup, answers: _Answers, cancelled: threading.Event) -> None:
     """Return when every slot can fork; in a study's first trial the parents may still load."""
     waiting = list(group.slots)
     while not cancelled.is_set():
-        answers = ray.get([slot.ready.remote(_POLL_S) for slot in waiting])
-        waiting = [slot for slot, ready in zip(waiting, answers, strict=True) if not ready]
+        ready = answers.of([slot.ready.remote(_POLL_S) for slot in waiting])
+        waiting = [slot for slot, is_ready in zip(waiting, ready, strict=True) if not is_ready]
         if not waiting:
             return
-    raise DispatchError(f"{label}: the run was interrupted before it was launched")
+    raise DispatchError(f"{answers.label}: the run was interrupted before it was launched")
 
 
 class _Followed:
     """The ranks of one trial, from launch to their reports."""
 
-    def __init__(self, group: SlotGroup, spec: TrialSpec | ProbeSpec, on_mark: OnMark) -> None:
+    def __init__(
+        self,
+        group: SlotGroup,
+        spec: TrialSpec | ProbeSpec,
+        on_mark: OnMark,
+        answers: _Answers,
+    ) -> None:
+        self._answers = answers
         self._group = group
         self._label = spec.label
         self._program = spec.program
@@ -87,7 +127,7 @@ class _Followed:
         return [self._reports[rank] for rank in sorted(self._reports)]
 
     def _launch(self, ranks: Sequence[int]) -> None:
-        ray.get(
+        self._answers.of(
             [
                 self._group.slots[rank].launch.remote(
                     self._program,
@@ -122,9 +162,11 @@ class _Followed:
         return rank
 
     def _stop(self, why: str) -> None:
-        """End what still runs."""
+        """End what still runs, everywhere at once: the kernel may need seconds for each rank."""
+        stops = {rank: self._group.slots[rank].stop.remote(why) for rank in self._polls.values()}
+        self._answers.of(list(self._polls))
         for ref in list(self._polls):
-            rank = self._take(ref)
+            self._take(ref)
+        for rank, report in zip(stops, self._answers.of(list(stops.values())), strict=True):
             if rank not in self._reports:
-                report = ray.get(self._group.slots[rank].stop.remote(why))
                 self._reports[rank] = RankReport.from_json(report)

@@ -7,7 +7,11 @@ ends, with all its descendants. The same happens after an orderly close, when no
 
 Ray's agents wipe their environment when they name themselves, and their parent dies with the
 driver. They are therefore noted while it still lives: again and again until the driver has written
-a line, which says that Ray has started, and once more then.
+that Ray has started, and once more then.
+
+Before the driver shuts Ray down it says so too. From then on it has a few seconds: a cluster that
+no longer answers (it got the SIGTERM of the whole process group, say) would keep it for ever, and
+lets it go when its processes are gone.
 """
 
 import os
@@ -19,13 +23,17 @@ from pathlib import Path
 import psutil
 
 MARK_VARIABLE = "AUTOTUNE_POOL"
+STARTED = b"Ray has started\n"
+CLOSING = b"Ray is being shut down\n"
 _LOOK_S = 0.5
+_CLOSE_S = 3.0
+"""How long Ray may take to shut down; it takes two where it answers."""
 _ROUNDS = 3
 """A process may be started while its siblings are being ended."""
 
 
 def main(mark: str) -> None:
-    """Wait for the driver's end, then end what it left."""
+    """Wait until the driver ends, or has Ray shut down for too long; then end what is left."""
     noted = _note_until_the_end(mark)
     for _ in range(_ROUNDS):
         left = _living({*noted, *_descendants(_marked(mark))})
@@ -40,15 +48,20 @@ def main(mark: str) -> None:
 
 
 def _note_until_the_end(mark: str) -> set[psutil.Process]:
-    """Return the driver's descendants, as seen while it lived; blocks until it has ended."""
+    """Return the driver's descendants, as seen while it lived; blocks until they are to end."""
     noted: set[psutil.Process] = set()
-    starting = True
+    closing = False
+    wait_s: float | None = _LOOK_S
     while True:
-        written, _, _ = select.select([0], [], [], _LOOK_S if starting else None)
+        written, _, _ = select.select([0], [], [], wait_s)
         if written:
-            if not os.read(0, 1 << 10):
+            said = os.read(0, 1 << 10)
+            if not said:
                 return noted
-            starting = False
+            closing = CLOSING in said
+            wait_s = _CLOSE_S if closing else None
+        elif closing:
+            return noted
         noted.update(_descendants(_marked(mark)))
 
 

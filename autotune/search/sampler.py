@@ -7,6 +7,7 @@ trace there, and its numbers run on without gaps.
 
 import copy
 import itertools
+import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,7 @@ from autotune.proposal import Scalar
 from autotune.search.candidate import Candidate, TrialRecord
 from autotune.search.constraint import constraints_of
 from autotune.space import Choices, IntRange, Parameter, SearchSpace
+from autotune.step_times import Interval
 
 SAMPLERS = ("tpe", "random")
 """What `--sampler` may say."""
@@ -306,16 +308,21 @@ def _attributes(outcome: Outcome) -> dict[str, Any]:
         "outcome": outcome.to_json(),
     }
     if outcome.has_numbers:
-        interval, peak = outcome.tokens_per_s, format_gib(outcome.peak_bytes)
         predicted = "predicted " if outcome.modelled else ""
-        attributes["summary"] = (
-            f"{predicted}{interval.low:.0f} to {interval.high:.0f} tokens/s, peak {peak}"
-        )
+        speed, peak = _speed(outcome.tokens_per_s), format_gib(outcome.peak_bytes)
+        attributes["summary"] = f"{predicted}{speed} tokens/s, peak {peak}"
     if (failure := outcome.failure) is not None:
         where = f"rank {failure.rank}, {failure.phase}: " if failure.phase else ""
         log = f" ({failure.log})" if failure.log else ""
         attributes["reason"] = f"{where}{failure.reason}{log}"
     return attributes
+
+
+def _speed(interval: Interval) -> str:
+    """Return a range; of a trial that was stopped after a step or two, what its steps were."""
+    if math.isinf(interval.high):
+        return f"about {interval.mean:.0f}"
+    return f"{interval.low:.0f} to {interval.high:.0f}"
 
 
 def _draw(trial: optuna.Trial, parameter: Parameter) -> Scalar:

@@ -18,7 +18,8 @@ class StepRule:
     tight: float = 0.02
     """Stop when the interval of the mean step time is within this part of it, either side."""
     slow_step_s: float | None = None
-    """Stop as slow when even the fastest step takes longer than this; None never does."""
+    """Stop as slow when even the fastest step takes longer than this, from the second on, or the
+    first one alone much longer; None never does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

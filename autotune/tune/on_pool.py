@@ -49,7 +49,7 @@ def tune_on_pool(job: Job, progress: Progress) -> TuneResult:
         ray_address=request.ray_address,
         emulate=job.wanted == EMULATED if job.wanted else None,
     )
-    with Pool(pool_request) as pool, interrupted_by_sigterm():
+    with interrupted_by_sigterm(), Pool(pool_request) as pool:
         ceiling_bytes = parse_ceiling(request.memory_ceiling, device_bytes=pool.device_bytes)
         evaluator = _evaluator(job, pool, ceiling_bytes, progress)
         setup = _setup(job, pool, evaluator, ceiling_bytes)

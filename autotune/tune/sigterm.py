@@ -1,21 +1,37 @@
 """SIGTERM, which schedulers send before they kill, ends a search as Ctrl-C does."""
 
+import math
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
+
+_CLOSING_S = 20.0
+"""More than it takes to end a search and its pool."""
 
 
 @contextmanager
 def interrupted_by_sigterm() -> Iterator[None]:
-    """Raise KeyboardInterrupt on SIGTERM while the context lasts.
+    """Raise KeyboardInterrupt on SIGTERM while the context lasts, but once in a while only.
 
-    Within the pool, if there is one, since Ray takes the signal when it starts.
+    Around the pool, if there is one, so that no second signal ends its closing half-way: `timeout`
+    sends one to its child and one to the child's group.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupted_at = -math.inf
+
+    def interrupt(_signum: int, _frame: FrameType | None) -> None:
+        nonlocal interrupted_at
+        # Not for good: an exception that is raised within a destructor is lost.
+        if time.monotonic() - interrupted_at > _CLOSING_S:
+            interrupted_at = time.monotonic()
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     finally:

@@ -1,5 +1,7 @@
 """What the Optuna storage says of a study, read with Optuna itself."""
 
+from dataclasses import replace
+
 import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState
@@ -8,7 +10,7 @@ from autotune.errors import StoreError
 from autotune.evaluate import TrialRequest
 from autotune.outcome import Outcome, Phase, Status
 from autotune.search.confirm import best_of
-from autotune.search.sampler import StoredStudy
+from autotune.search.sampler import StoredStudy, _attributes
 from tests.search.setting import CEILING_BYTES, Setting, setting
 
 FAILURES = {
@@ -85,6 +87,19 @@ def test_a_slow_trial_is_pruned_with_its_speed_at_every_step(study: optuna.Study
         assert trial.constraints["memory"] <= 0
         assert len(trial.intermediate_values) == 6
         assert all(tokens_per_s > 0 for tokens_per_s in trial.intermediate_values.values())
+
+
+def test_a_trial_that_made_one_step_tells_its_speed_without_a_range(stored: StoredStudy) -> None:
+    outcome = next(r.outcome for r in stored.records() if r.outcome and r.outcome.measurement)
+    ranks = tuple(
+        replace(rank, inner_s=rank.inner_s[:1], boundary_s=rank.boundary_s[:1])
+        for rank in outcome.measured.ranks
+    )
+    short = replace(outcome, measurement=replace(outcome.measured, ranks=ranks))
+    [speed, _] = _attributes(short)["summary"].split(",")
+    assert speed == f"about {short.tokens_per_s.mean:.0f} tokens/s"
+    [speed, _] = _attributes(outcome)["summary"].split(",")
+    assert " to " in speed
 
 
 def test_a_config_that_must_not_be_used_is_pruned_as_not_valid(study: optuna.Study) -> None:

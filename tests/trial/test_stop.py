@@ -35,12 +35,22 @@ def test_long_steps_end_a_trial_by_time() -> None:
 
 
 def test_a_trial_is_slow_only_if_its_fastest_step_is() -> None:
-    assert why_stop([2.5, 2.1, 2.2], RULE) is Stop.SLOW
+    assert why_stop([2.5, 2.1], RULE) is Stop.SLOW
+    assert why_stop([2.5, 1.9], RULE) is None
     assert why_stop([2.5, 1.9, 2.2], RULE) is None
 
 
-def test_a_slow_first_step_or_two_ends_nothing() -> None:
-    assert why_stop([9.0, 9.0], RULE) is None
+def test_a_first_step_is_slow_only_beyond_what_warm_up_explains() -> None:
+    # Stage 3 traces in it: a trial of 2.0 s a step, which is not slow, may begin with 3.9 s.
+    assert why_stop([3.9], RULE) is None
+    assert why_stop([4.1], RULE) is Stop.SLOW
+    assert why_stop([3.9, 2.0], RULE) is None
+
+
+def test_few_wanted_steps_do_not_make_a_slow_trial_pass() -> None:
+    rule = StepRule(min_steps=1, max_steps=1, max_s=10.0, slow_step_s=2.0)
+    assert why_stop([3.9], rule) is Stop.ENOUGH
+    assert why_stop([4.1], rule) is Stop.SLOW
 
 
 def test_a_rule_without_a_best_trial_never_stops_as_slow() -> None:

@@ -1,0 +1,67 @@
+"""Closing a pool takes seconds, also when the kernel needs longer for a killed rank."""
+
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+from signal import SIGTERM, getsignal
+
+import pytest
+
+from autotune.errors import DispatchError
+from autotune.outcome import Phase
+from autotune.pool import placement
+from autotune.pool.pool import Pool, PoolRequest
+from autotune.pool.rank_run import RankRun
+from autotune.pool.slot import Slot
+from autotune.pool.watcher import MARK_VARIABLE
+from autotune.trial.ending import kill_group
+from autotune.trial.spec import StepRule, TrialSpec
+from autotune.tune.sigterm import interrupted_by_sigterm
+from tests import rank_processes
+
+pytestmark = pytest.mark.ray
+
+_REQUEST = PoolRequest(world_size=2, device_kind="cpu", model_type="llama")
+_ENDLESS = StepRule(min_steps=10_000, max_steps=10_000, max_s=1e6)
+_REAPED_AFTER_S = 40.0
+_SECONDS = 15.0
+"""Far more than closing takes, far less than such a rank."""
+
+
+class SlowToReap(Slot):
+    """As with much pinned memory: a killed rank is there for long, and so its slot has to wait."""
+
+    def _kill(self, run: RankRun) -> None:
+        kill_group(run.pid)
+        time.sleep(_REAPED_AFTER_S)
+        super()._kill(run)
+
+
+def test_an_interruption_does_not_wait_for_ranks_that_the_kernel_has_not_reaped(
+    monkeypatch: pytest.MonkeyPatch, make_spec: Callable[..., TrialSpec]
+) -> None:
+    monkeypatch.setattr(placement, "Slot", SlowToReap)
+    interrupted_at: list[float] = []
+    with Pool(_REQUEST) as pool:
+        mark = os.environ[MARK_VARIABLE]
+
+        def on_mark(_label: str, _rank: int, phase: Phase, _where: str) -> None:
+            if phase is Phase.STEADY and not interrupted_at:
+                interrupted_at.append(time.monotonic())
+                pool.cancel()
+
+        spec = make_spec({"zero_optimization.stage": 2}, steps=_ENDLESS)
+        with pytest.raises(DispatchError, match="interrupted; 2 of 2 slots had not answered"):
+            pool.run(spec, number=1, alone=False, on_mark=on_mark)
+    assert time.monotonic() - interrupted_at[0] < _SECONDS
+    rank_processes.wait_until_none(
+        partial(rank_processes.marked_processes, mark), timeout_s=_SECONDS
+    )
+
+
+def test_ray_does_not_take_sigterm_from_a_search() -> None:
+    with interrupted_by_sigterm():
+        mine = getsignal(SIGTERM)
+        with Pool(_REQUEST):
+            assert getsignal(SIGTERM) is mine
