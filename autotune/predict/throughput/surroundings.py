@@ -13,8 +13,9 @@ NVME_BYTES_PER_S = 3e9
 """Of one node's drive, reading or writing: what DeepSpeed's own io reaches on common ones."""
 ALONE_ADAM_ELEMENTS_PER_S = 4.8e9
 """CPUAdam of a rank that has its host to itself, with 16 threads: a probe on an H200's host."""
-NODE_ADAM_ELEMENTS_PER_S = 9e9
-"""CPUAdam of all ranks of a node together, bound by its memory: a probe of 4 H200 on one host."""
+NODE_ADAM_ELEMENTS_PER_S = 7e9
+"""CPUAdam of all ranks of a node together, bound by its memory: between what probes say, 5.7e9 with
+two H200 and 32 cores on a host, 9e9 with four and 64."""
 THREAD_ADAM_ELEMENTS_PER_S = 6e8
 """CPUAdam on one of a few threads, before memory binds it: emulated ranks with 4 and 8 threads."""
 STAND_IN_S = 2e-4
