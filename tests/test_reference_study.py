@@ -102,7 +102,8 @@ def test_no_trial_left_anything_on_its_card(study: StudyView) -> None:
 def test_the_speed_model_on_its_trials(study: StudyView) -> None:
     per_node = study.setup.gpus_per_node
     assert per_node is not None
-    around = SpeedSurroundings.of(H200, local_ranks=per_node)
+    num_threads = study.setup.environment["threads_per_rank"]
+    around = SpeedSurroundings.of(H200, local_ranks=per_node).emulated(num_threads=num_threads)
     model = SpeedModel(workload=study.setup.workload, surroundings=around)
     for record in _stepped(study):
         assert record.outcome is not None

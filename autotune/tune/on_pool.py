@@ -145,13 +145,17 @@ def _speed_surroundings(
         )
         return None
     per_node = Counter(node for group in pool.groups[:1] for node in group.nodes)
-    local_ranks, silent = max(per_node.values()), False
-    if isinstance(evaluator, EmulatedEvaluator):
-        local_ranks, silent = evaluator.gpus_per_node, evaluator.links is None
+    emulated = evaluator if isinstance(evaluator, EmulatedEvaluator) else None
     around = SpeedSurroundings.of(
-        device, local_ranks=local_ranks, network=job.request.link, probe=job.probed
+        device,
+        local_ranks=emulated.gpus_per_node if emulated else max(per_node.values()),
+        network=job.request.link,
+        probe=job.probed,
     )
-    return replace(around, silent=silent)
+    if emulated is None:
+        return around
+    played = around.emulated(num_threads=emulated.terms.num_threads)
+    return replace(played, silent=emulated.links is None)
 
 
 def _links(job: Job, pool: Pool) -> Links | None:

@@ -94,8 +94,8 @@ def target_of(
             local_ranks=local_ranks,
             host_bytes=job.node_host_bytes,
         ),
-        speed=replace(around, local_ranks=local_ranks, silent=False),
-        here=SpeedModel(workload=job.workload, surroundings=replace(around, silent=False)),
+        speed=replace(around.real(), local_ranks=local_ranks),
+        here=SpeedModel(workload=job.workload, surroundings=around.real()),
     )
 
 

@@ -1,4 +1,4 @@
-"""Fits the speed model's eight constants to measured step times, and prints the errors.
+"""Fits the speed model's ten constants to measured step times, and prints the errors.
 
     python -m tests.benchmarks.throughput_fit
 
@@ -15,18 +15,20 @@ from statistics import median
 
 from autotune.predict.throughput.rates import RATES, Rates
 from tests.predict.rows import DATA
-from tests.predict.throughput.timed import Timed, timed
+from tests.predict.throughput.timed import Timed, fitted, landscape, pairs, timed
 
 FILE = DATA / "throughput_rates.json"
 GUESS = Rates(
     matmul=0.88,
     traffic=3.4,
     launch_s=30e-6,
-    hook_s=300e-6,
+    checkpoint_s=1.5e-3,
+    hook_s=200e-6,
     piece_s=5e-6,
+    call_s=400e-6,
     contention=0.4,
     step_launches=6.0,
-    cpu_adam_elements_per_s=2.2e9,
+    cpu_passes=1.6,
 )
 """Before any step was looked at: single products, casts and copies, launches, a Python loop."""
 SOFT_LIMIT = 0.1
@@ -70,29 +72,31 @@ def fit(runs: Iterable[Timed]) -> Rates:
 
 def main() -> None:
     """Fit, print and write."""
-    models = sorted({run.model for run in timed()})
-    fitted = {ALL: fit(timed())}
+    models = sorted({run.model for run in fitted()})
+    found = {ALL: fit(fitted())}
     for model in models:
-        fitted[model] = fit(run for run in timed() if run.model != model)
+        found[model] = fit(run for run in fitted() if run.model != model)
     FILE.write_text(
-        json.dumps({name: asdict(rates) for name, rates in fitted.items()}, indent=1) + "\n",
+        json.dumps({name: asdict(rates) for name, rates in found.items()}, indent=1) + "\n",
         encoding="utf-8",
     )
-    for name, rates in fitted.items():
+    for name, rates in found.items():
         values = ", ".join(f"{key} {value:.3g}" for key, value in asdict(rates).items())
         print(f"{'without ' if name != ALL else ''}{name}: {values}")
-    for run in timed():
-        left_out = run.predicted_s(fitted[run.model]) / run.step_s - 1
+    for run in fitted():
+        left_out = run.predicted_s(found[run.model]) / run.step_s - 1
         with_module = run.predicted_s(RATES) / run.step_s - 1
         print(f"{run.name} {run.model}: {run.step_s:.3f} s, {left_out:+.1%}, {with_module:+.1%}")
-    for pairs in (False, True):
-        errors = [
-            abs(run.predicted_s(fitted[run.model]) / run.step_s - 1)
-            for run in timed()
-            if run.on_two_cards == pairs
-        ]
-        what = "two cards" if pairs else "one card"
-        print(f"{what}: {len(errors)} runs, median error {median(errors):.1%}, left out")
+    sets = {
+        "one card": [run for run in timed() if not run.on_two_cards],
+        "two cards": [run for run in timed() if run.on_two_cards],
+        "pairs on two cards": pairs(2),
+        "pairs on four cards": pairs(4),
+        "landscape": landscape(),
+    }
+    for name, runs in sets.items():
+        errors = [abs(run.predicted_s(found[run.model]) / run.step_s - 1) for run in runs]
+        print(f"{name}: {len(errors)} runs, median error {median(errors):.1%}, left out")
 
 
 if __name__ == "__main__":

@@ -39,7 +39,13 @@ def job(tmp_path: Path) -> Job:
 
 def _pool(model: str = "NVIDIA H100 80GB HBM3", *, nodes: str = "a") -> Any:
     return SimpleNamespace(
-        device_model=model, device_bytes=_BYTES, groups=[SimpleNamespace(nodes=tuple(nodes))]
+        device_model=model,
+        device_bytes=_BYTES,
+        groups=[SimpleNamespace(nodes=tuple(nodes))],
+        host_cpus=32,
+        host_memory_bytes=2**40,
+        threads_per_slot=16,
+        request=SimpleNamespace(device_kind="cuda"),
     )
 
 
@@ -63,6 +69,7 @@ def test_emulated_ranks_share_the_node_that_they_pretend_to_be_on(job: Job) -> N
     assert around.device.name == "h100-80gb"
     assert around.device.memory_bytes == _BYTES
     assert around.local_ranks == 4
+    assert around.alone_threads == 8
     assert not around.silent
 
 
@@ -85,6 +92,7 @@ def test_real_ranks_share_the_node_that_they_are_on(job: Job) -> None:
     around = _speed_surroundings(job, pool, evaluator, Silent())
     assert around is not None
     assert around.local_ranks == 4
+    assert around.alone_threads is None
 
 
 def test_an_unknown_device_is_said_and_not_guessed(job: Job) -> None:

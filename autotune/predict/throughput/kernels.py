@@ -8,6 +8,8 @@ from autotune.hardware import Device
 
 KERNEL_S = 5e-6
 """Of a kernel on the device that does nearly nothing: starting, draining, the gap to the next."""
+COPY_SHARE = 0.85
+"""Of a device's memory rate, what long kernels reach that only read and write."""
 RAMP_INNER = 100
 """Filling and draining the pipeline over a product's inner dimension costs as much as so many more
 of it: weight gradients of few tokens are slower than their operations say."""

@@ -92,7 +92,7 @@ def step_items(
     """Return where the seconds of an optimizer step go.
 
     `compute`: kernels of forward and backward; `launches`: the device waits for the host;
-    `communication`: it waits for the wire; `optimizer`: the update.
+    `communication`: it waits for the wire, to other ranks or to the host; `optimizer`: the update.
 
     Args:
         training: the job.
@@ -105,21 +105,20 @@ def step_items(
     check_speeds(surroundings.device, training.precision)
     part = rank_training(training, surroundings)
     visits = list_visits(part, surroundings.device)
-    stage = part.zero.stage
 
-    def micro_step(*, reduces: bool) -> Spans:
-        return Timeline(part, surroundings, visits, rates=rates, reduces=reduces).run()
+    def micro_step(*, boundary: bool) -> Spans:
+        return Timeline(part, surroundings, visits, rates=rates, boundary=boundary).run()
 
-    boundary = micro_step(reduces=stage > 0)
-    inner, repeats = boundary, part.accumulation - 1
-    if repeats and stage == 1:
-        inner = micro_step(reduces=False)
+    last = micro_step(boundary=True)
+    inner, repeats = last, part.accumulation - 1
+    if repeats and (part.zero.stage < 2 or part.zero.offload_optimizer.enabled):
+        inner = micro_step(boundary=False)
     stretch = bubble(part, surroundings)
     tensor_s = part.accumulation * tensor_parallel_s(part, surroundings)
-    sent_s = boundary.communication + repeats * inner.communication + tensor_s
+    sent_s = last.communication + repeats * inner.communication + tensor_s
     return {
-        "compute": stretch * (boundary.compute + repeats * inner.compute),
-        "launches": stretch * (boundary.launches + repeats * inner.launches),
+        "compute": stretch * (last.compute + repeats * inner.compute),
+        "launches": stretch * (last.launches + repeats * inner.launches),
         "communication": stretch * sent_s + weights_back_s(part, surroundings),
         "optimizer": optimizer_s(part, surroundings, rates),
     }

@@ -1,11 +1,19 @@
 """The optimizer step: norms, the update on the device, the CPU or from NVMe, weights back."""
 
 from autotune.predict.memory.summary import lay_out
+from autotune.predict.throughput.kernels import COPY_SHARE
 from autotune.predict.throughput.rates import Rates
 from autotune.predict.throughput.surroundings import SpeedSurroundings
 from autotune.predict.training import Training
 
 FP32_BYTES = 4
+_FP64_BYTES = 8
+_PAGEABLE_TO_HOST_BYTES_PER_S = 1.2e9
+"""Into fresh pageable memory, whose pages one thread is the first to touch, on top of the link:
+3.4 to 3.6 ns an fp32 element in all, with one rank on a host and with four (H200)."""
+_PAGEABLE_TO_DEVICE_BYTES_PER_S = 5e9
+"""Out of a pageable copy that all threads have just made, on top of the link: 0.35 to 0.45 ns a
+16-bit element more than out of pinned memory (H200)."""
 
 
 def optimizer_s(training: Training, surroundings: SpeedSurroundings, rates: Rates) -> float:
@@ -29,8 +37,9 @@ def optimizer_s(training: Training, surroundings: SpeedSurroundings, rates: Rate
     launches = rates.step_launches * tensors * rates.launch_s
     away = elements * zero.offload_optimizer.ratio if zero.offload_optimizer.enabled else 0.0
     update = _update_bytes(training) * (elements - away)
-    on_device = update / surroundings.device.memory_bytes_per_s
-    return max(launches, on_device) + _offloaded_s(training, surroundings, rates, away)
+    on_device = update / (COPY_SHARE * surroundings.device.memory_bytes_per_s)
+    # Norms of tensors wait for launches, the update of flat groups after them for memory.
+    return launches + on_device + _offloaded_s(training, surroundings, rates, away)
 
 
 def weights_back_s(training: Training, surroundings: SpeedSurroundings) -> float:
@@ -49,26 +58,55 @@ def weights_back_s(training: Training, surroundings: SpeedSurroundings) -> float
 
 
 def _update_bytes(training: Training) -> float:
-    """Bytes read and written per element: gradients widened, their norm, the states, the weight."""
+    """Bytes read and written per element, pass by pass.
+
+    DeepSpeed takes the norm of gradients that it widens to fp64, widens them to fp32, clips them,
+    updates the states, and casts the weight.
+    """
+    gradient = training.accumulation_bytes
+    norm = gradient + 2 * _FP64_BYTES
+    widened = gradient + FP32_BYTES
+    clipped = 2 * FP32_BYTES
     moments = training.num_moments * training.moment_bytes
-    states = 2 * (training.master_bytes + moments)
-    gradients = 2 * training.accumulation_bytes + 3 * FP32_BYTES
+    states = FP32_BYTES + 2 * (training.master_bytes + moments)
     loops = 2 if training.foreach_optimizer else 1
-    return loops * states + gradients + training.element_bytes
+    cast = training.master_bytes + training.element_bytes
+    return norm + widened + clipped + loops * states + cast
 
 
 def _offloaded_s(
     training: Training, surroundings: SpeedSurroundings, rates: Rates, elements: float
 ) -> float:
-    """Gradients to the host, CPUAdam on the cores that the node's ranks share, weights back."""
+    """The update on the CPU, weights back; gradients have come with their reductions."""
+    zero = training.zero
+    seconds = _weights_over_s(training, surroundings, elements)
     if not elements:
-        return 0.0
-    sharing = min(surroundings.local_ranks, training.world_size)
-    rate = surroundings.cpu_adam_elements_per_s or rates.cpu_adam_elements_per_s / sharing
-    moved = (FP32_BYTES + training.element_bytes) * elements
-    seconds = elements / rate + moved / surroundings.to_host_bytes_per_s
-    if training.zero.offload_optimizer.device == "nvme":
+        return seconds
+    seconds += elements / surroundings.adam_elements_per_s(training)
+    seconds += (rates.cpu_passes - 1) * elements / surroundings.pass_elements_per_s(training)
+    if zero.offload_optimizer.device == "nvme":
         states = training.master_bytes + training.num_moments * training.moment_bytes
         swapped = 2 * (states + FP32_BYTES) * elements
         seconds += swapped / surroundings.drive_bytes_per_s(training)
     return seconds
+
+
+def _weights_over_s(training: Training, surroundings: SpeedSurroundings, elements: float) -> float:
+    """New weights to where the model has them, if they were updated elsewhere.
+
+    Below stage 3 they go through a pinned buffer. Stage 3 leaves the copy between two types to
+    torch (`_reassign_or_swap_out_partitioned_parameters`), which takes fresh pageable memory.
+
+    Args:
+        training: the job.
+        surroundings: what it runs on.
+        elements: those that the CPU updates.
+    """
+    zero, link = training.zero, surroundings.to_host_bytes_per_s
+    seconds = training.element_bytes * elements / link
+    if zero.stage < 3:
+        return seconds
+    if not zero.offload_param.enabled:
+        return seconds + training.element_bytes * elements / _PAGEABLE_TO_DEVICE_BYTES_PER_S
+    num_bytes = training.master_bytes * (lay_out(training).partition - elements)
+    return num_bytes / link + num_bytes / _PAGEABLE_TO_HOST_BYTES_PER_S

@@ -11,6 +11,16 @@ from autotune.predict.training import Training
 
 NVME_BYTES_PER_S = 3e9
 """Of one node's drive, reading or writing: what DeepSpeed's own io reaches on common ones."""
+ALONE_ADAM_ELEMENTS_PER_S = 4.8e9
+"""CPUAdam of a rank that has its host to itself, with 16 threads: a probe on an H200's host."""
+NODE_ADAM_ELEMENTS_PER_S = 7e9
+"""CPUAdam of all ranks of a node together, bound by its memory: between what probes say, 5.7e9 with
+two H200 and 32 cores on a host, 9e9 with four and 64."""
+THREAD_ADAM_ELEMENTS_PER_S = 6e8
+"""CPUAdam on one of a few threads, before memory binds it: emulated ranks with 4 and 8 threads."""
+STAND_IN_S = 2e-4
+"""What the stand-in for a collective costs an emulated rank's host beyond NCCL's call: it is
+written in Python. Emulated trials with small buckets say 0 to 0.28 ms more than real ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,11 +32,14 @@ class SpeedSurroundings:
     """Ranks that share a node."""
     links: Links
     cpu_adam_elements_per_s: float | None = None
-    """One rank's share, from a probe; None takes the model's own rate for a whole node."""
+    """One rank's share, from a probe; None shares `NODE_ADAM_ELEMENTS_PER_S`."""
     nvme_bytes_per_s: float | None = None
     """One rank's share, from a probe; None shares `NVME_BYTES_PER_S`."""
     host_bytes_per_s: float | None = None
     """Between one rank's device and the host, from a probe; None takes the device's."""
+    alone_threads: int | None = None
+    """CPU threads of a rank whose neighbours are only played, so that the host is its own; None:
+    all ranks of the node are there."""
     silent: bool = False
     """Nothing is really sent: what an emulated rank without timed collectives sees."""
     tensor_parallel: int = 1
@@ -64,7 +77,8 @@ class SpeedSurroundings:
     @property
     def to_host_bytes_per_s(self) -> float:
         """Between one rank's device and its host's memory, one direction."""
-        return self.host_bytes_per_s or self.device.host_bytes_per_s
+        alone = self.device.host_bytes_per_s
+        return alone if self.alone_threads is not None else self.host_bytes_per_s or alone
 
     def drive_bytes_per_s(self, training: Training) -> float:
         """One rank's share of its node's NVMe drive."""
@@ -80,9 +94,44 @@ class SpeedSurroundings:
         """Return the seconds of a collective; 0 where nothing is really sent."""
         return 0.0 if self.silent else collective_s(kind, num_bytes, group, self.links)
 
+    @property
+    def stand_in_s(self) -> float:
+        """What a collective that is only timed costs the host beyond a real one."""
+        return STAND_IN_S if self.alone_threads is not None and not self.silent else 0.0
+
+    def adam_elements_per_s(self, training: Training) -> float:
+        """Return what one rank's CPUAdam reaches beside those that share its host."""
+        if self.cpu_adam_elements_per_s is not None:
+            return self.cpu_adam_elements_per_s
+        if self.alone_threads is not None:
+            return min(ALONE_ADAM_ELEMENTS_PER_S, THREAD_ADAM_ELEMENTS_PER_S * self.alone_threads)
+        sharing = min(self.local_ranks, training.world_size)
+        return min(ALONE_ADAM_ELEMENTS_PER_S, NODE_ADAM_ELEMENTS_PER_S / sharing)
+
+    def pass_elements_per_s(self, training: Training) -> float:
+        """Return the same for the step's other passes, which a probe slows no emulated rank in."""
+        if self.alone_threads is not None:
+            return replace(self, cpu_adam_elements_per_s=None).adam_elements_per_s(training)
+        return self.adam_elements_per_s(training)
+
     def alone(self) -> Self:
         """Return the surroundings of one rank that plays its part alone."""
         return replace(self, silent=True, local_ranks=1)
+
+    def emulated(self, *, num_threads: int) -> Self:
+        """Return the surroundings of an emulated rank: nobody else copies to and from its host.
+
+        What a probe says of CPUAdam stays: the emulated rank's is slowed down to it. Collectives
+        are timed by the same links, but started in Python.
+
+        Args:
+            num_threads: CPU threads of the rank.
+        """
+        return replace(self, alone_threads=num_threads)
+
+    def real(self) -> Self:
+        """Return the surroundings of the ranks that an emulated one plays."""
+        return replace(self, silent=False, alone_threads=None)
 
 
 def check_speeds(device: Device, precision: str) -> None:

@@ -8,15 +8,21 @@ from dataclasses import dataclass
 
 from autotune.predict.communication import START_S, Group
 from autotune.predict.throughput.gather_plan import GatherPlan, plan_gathers
-from autotune.predict.throughput.kernels import KERNEL_S
+from autotune.predict.throughput.kernels import COPY_SHARE, KERNEL_S
 from autotune.predict.throughput.rates import Rates
 from autotune.predict.throughput.surroundings import SpeedSurroundings
-from autotune.predict.throughput.visits import Visits
+from autotune.predict.throughput.visits import BACKWARD_HOOKS, FORWARD_HOOKS, Visits
 from autotune.predict.training import Training
 
 _INT4_BYTES = 0.5
 GRADIENT_LAUNCHES = 4
 """Below stage 3, per gradient: its hook, the copy into the bucket, the look at what is full."""
+_GRADIENT_PASSES = 4
+"""Over a gradient on the device: copied into its bucket and divided, read and written each."""
+_ADD_PASSES = 3
+"""Below stage 2 autograd adds to the gradient of the micro steps before: two read, one written."""
+_HOOKS = (FORWARD_HOOKS + BACKWARD_HOOKS) / 2
+_FP32_BYTES = 4
 
 
 @dataclass(slots=True)
@@ -45,7 +51,7 @@ class Timeline:
         surroundings: what it runs on.
         visits: the micro step.
         rates: the constants.
-        reduces: whether gradients are reduced in it.
+        boundary: whether it is the last of an optimizer step.
     """
 
     def __init__(
@@ -55,12 +61,13 @@ class Timeline:
         visits: Visits,
         *,
         rates: Rates,
-        reduces: bool,
+        boundary: bool,
     ) -> None:
         self.training, self.zero = training, training.zero
         self.surroundings, self.visits, self.rates = surroundings, visits, rates
         self.sharded = training.zero.stage == 3
-        self.reduces = reduces and training.world_size > 1
+        self.boundary = boundary
+        self.reduces = training.zero.stage > 1 or (training.zero.stage == 1 and boundary)
         self.ranks = training.world_size
         self.group = surroundings.group(training)
         hpz = min(training.zero.hpz_partition_size, training.world_size)
@@ -81,8 +88,8 @@ class Timeline:
             began = self.host
             ready = self._fetch(self.plan, index) if self.plan is not None else 0.0
             if self.sharded:
-                self.host += self.rates.hook_s
-            self.host += visit.num_kernels * launch_s
+                self.host += visit.num_hooks / _HOOKS * rates.hook_s
+            self.host += visit.num_kernels * launch_s + visit.num_recomputed * rates.checkpoint_s
             device_s = (
                 visit.product_s / rates.matmul
                 + visit.traffic_bytes * byte_s
@@ -92,7 +99,7 @@ class Timeline:
             for parameter in visit.gradients:
                 self._gradient(parameter)
         self._flush()
-        if self.zero.stage and self.reduces:
+        if self.reduces:
             self._wait_for_wire(self.reduced_at)
         self._wait_for_host(self.host)
         hidden = max(self.spans.sent - self.spans.communication, 0.0)
@@ -104,10 +111,25 @@ class Timeline:
         """Run a module's kernels, not before the host launches them nor before weights arrive."""
         self._wait_for_wire(ready_s)
         self._wait_for_host(began_s)
-        self.device += seconds
-        self.spans.compute += seconds
+        self._run(seconds)
         # The last kernel cannot have run before it was launched.
         self._wait_for_host(self.host)
+
+    def _run(self, seconds: float) -> None:
+        self.device += seconds
+        self.spans.compute += seconds
+
+    def _copy(self, num_bytes: float) -> None:
+        """Run kernels that only read and write."""
+        self._run(num_bytes / (COPY_SHARE * self.surroundings.device.memory_bytes_per_s))
+
+    @property
+    def _share_that_adds(self) -> float:
+        """Of the micro steps that this one stands for, those after a step's first."""
+        repeats = self.training.accumulation - 1
+        if self.boundary:
+            return 1.0 if repeats else 0.0
+        return (repeats - 1) / repeats
 
     def _wait_for_host(self, until_s: float) -> None:
         if until_s > self.device:
@@ -124,6 +146,7 @@ class Timeline:
     def _send(self, kind: str, num_bytes: float, *, group: Group, after_s: float) -> float:
         """Queue a collective; returns when it has ended."""
         seconds = self.surroundings.collective_s(kind, num_bytes, group)
+        self.host += self.rates.call_s + self.surroundings.stand_in_s
         if seconds:
             # Until NCCL has it, the host is busy too.
             self.host += START_S
@@ -173,14 +196,16 @@ class Timeline:
     def _gradient(self, parameter: int) -> None:
         """A gradient enters the bucket; a full bucket is reduced."""
         elements = self.visits.parameters[parameter].num_elements
+        num_bytes = self.training.element_bytes * elements
+        if self.zero.stage < 2:
+            self._copy(_ADD_PASSES * self._share_that_adds * num_bytes)
+        if not self.reduces:
+            return
         if self.sharded:
             self.host += self.rates.hook_s + self.ranks * self.rates.piece_s
-            if self.zero.offload_optimizer.enabled:
-                # Each shard's copy to the host waits for the device.
-                self._wait_for_host(self.host)
-                self.host = self.device
-        elif self.zero.stage:
+        else:
             self.host += GRADIENT_LAUNCHES * self.rates.launch_s
+        self._copy(_GRADIENT_PASSES * num_bytes)
         if self.bucket_elements + elements > self.zero.reduce_bucket_size:
             self._flush()
         self.bucket_elements += elements
@@ -188,7 +213,7 @@ class Timeline:
     def _flush(self) -> None:
         """Reduce the bucket; below stage 3 DeepSpeed reduces all of it on every rank."""
         elements, self.bucket_elements = self.bucket_elements, 0
-        if not elements or not self.reduces or not self.zero.stage:
+        if not elements:
             return
         kind = "reduce_scatter" if self.sharded and self.zero.reduce_scatter else "all_reduce"
         if self.zero.overlap_comm:
@@ -197,8 +222,29 @@ class Timeline:
         num_bytes = float(self.training.communication_bytes * elements)
         if self.sharded and self.zero.quantized_gradients:
             num_bytes *= _INT4_BYTES / self.training.communication_bytes
-        self.reduced_at = self._send(
-            kind, num_bytes, group=self.group, after_s=max(self.device, self.host)
-        )
+        reduced = self._send(kind, num_bytes, group=self.group, after_s=max(self.device, self.host))
+        # On the same stream: the next reduction waits for the copies.
+        self.reduced_at = self.wire = reduced + self._to_host_s(elements / self.ranks)
         if not self.zero.overlap_comm:
             self._wait_for_wire(self.reduced_at)
+
+    def _to_host_s(self, shard: float) -> float:
+        """Return what the way of a shard's gradients to an offloaded optimizer takes.
+
+        With accumulation they wait in host memory, and come back to the device to be added to:
+        stage 3 brings them back after the first micro step too. Widened to fp32 last.
+
+        Args:
+            shard: elements.
+        """
+        offload = self.zero.offload_optimizer
+        if not offload.enabled:
+            return 0.0
+        if self.sharded:
+            ways = 2.0
+        elif self.boundary:
+            ways = 2 * self._share_that_adds
+        else:
+            ways = 1 + self._share_that_adds
+        num_bytes = ways * self.training.element_bytes + (_FP32_BYTES if self.boundary else 0)
+        return offload.ratio * num_bytes * shard / self.surroundings.to_host_bytes_per_s

@@ -30,6 +30,13 @@ _LEAST_COLUMNS = 16
 """Parameters with fewer times `hidden_size` elements are norms and biases."""
 
 
+FORWARD_HOOKS = 4
+"""Stage 3's Python around a module's forward: two hooks before it and two after it, of which two
+apply an autograd function (`_register_deepspeed_module`)."""
+BACKWARD_HOOKS = 2
+"""The same around its backward: the two functions."""
+
+
 @dataclass(slots=True)
 class Visit:
     """What happens from the start of one module to that of the next."""
@@ -41,6 +48,10 @@ class Visit:
     traffic_bytes: int = 0
     """Of the tensors that it makes."""
     num_kernels: int = 0
+    num_hooks: int = FORWARD_HOOKS
+    """Python calls of stage 3 around the module."""
+    num_recomputed: int = 0
+    """Checkpointed layers that run again here."""
     gradients: list[int] = field(default_factory=list)
     """Parameters whose gradients are ready."""
     released: list[tuple[int, ...]] = field(default_factory=list)
@@ -84,6 +95,7 @@ class _Walk:
         }
         self.visits: list[Visit] = []
         self.visit = Visit(fetched=())
+        self.num_hooks = FORWARD_HOOKS
         self.place: tuple[Part, str] = (Part.FORWARD, "embedding")
         self.with_gradient: set[int] = set()
         self.attention_s = self._attention_s()
@@ -95,11 +107,13 @@ class _Walk:
                 self.visit.traffic_bytes += second
                 self.visit.num_kernels += 1
             elif kind == FETCH:
-                self.visit = Visit(fetched=first)
+                self.visit = Visit(fetched=first, num_hooks=self.num_hooks)
                 self.visits.append(self.visit)
             elif kind == RELEASE:
                 self._release(first)
             elif kind == GRADIENT:
+                # What a checkpointed layer did before, it did again.
+                self.num_hooks = self.visit.num_hooks = BACKWARD_HOOKS
                 self.with_gradient.add(first)
                 self.visit.gradients.append(first)
             elif kind == ENTER:
@@ -168,9 +182,13 @@ class _Walk:
         if place == self.place:
             return
         self.place = place
+        again = int(self.training.activation_checkpointing and detail.startswith("layer"))
+        is_forward = part is Part.FORWARD or again
+        self.num_hooks = FORWARD_HOOKS if is_forward else BACKWARD_HOOKS
         if not detail.startswith("layer"):
             return
         times = 1.0
         if part is Part.BACKWARD:
-            times = ATTENTION_BACKWARD + (1 if self.training.activation_checkpointing else 0)
+            times = ATTENTION_BACKWARD + again
+            self.visit.num_recomputed += again
         self.visit.product_s += times * self.attention_s

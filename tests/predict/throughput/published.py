@@ -51,7 +51,7 @@ SHAPES = (
 )
 """Layers and width as the GPT-3 and LLaMA papers pair them."""
 
-FSDP_RATES = replace(RATES, hook_s=0.0, piece_s=0.0, step_launches=1.0)
+FSDP_RATES = replace(RATES, hook_s=0.0, piece_s=0.0, call_s=0.0, step_launches=1.0)
 """A block's parameters are one flat tensor there, gathered and sharded in one piece."""
 
 

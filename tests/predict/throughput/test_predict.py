@@ -7,6 +7,7 @@ from autotune.hardware import find_device
 from autotune.model_shape import PRESETS, shape_from_hf_config
 from autotune.predict.throughput import SpeedSurroundings, Throughput, predict_throughput
 from autotune.predict.throughput.predict import model_flops_per_token, step_items
+from autotune.predict.throughput.rates import RATES
 from autotune.predict.training import ModelSettings, Training
 from tests.predict.jobs import job, small_llama
 from tests.predict.rows import H200
@@ -34,7 +35,9 @@ def test_accumulation_repeats_the_micro_step_and_not_the_update(stage: int) -> N
         )
         for n in (1, 4)
     )
-    assert four["compute"] == pytest.approx(4 * one["compute"])
+    # Below stage 2 the last micro step alone reduces, and all but the first add up.
+    added = 0.1 if stage < 2 else 1e-6
+    assert four["compute"] == pytest.approx(4 * one["compute"], rel=added)
     assert four["optimizer"] == one["optimizer"]
     reduced_once = stage < 2
     assert (four["communication"] < 2 * one["communication"]) == reduced_once
@@ -178,6 +181,83 @@ def test_what_is_unknown_widens_the_interval() -> None:
 def test_a_small_micro_batch_waits_for_the_host() -> None:
     items = step_items(job({"stage": 3}, model="1.3b", seq_len=128), NODE)
     assert items["launches"] > items["compute"]
+
+
+def _host_bound(zero: dict[str, Any], settings: ModelSettings | None = None) -> float:
+    """Return the seconds that the device waits for the host at one short sequence."""
+    training = job(zero, model="1.3b", seq_len=128, settings=settings)
+    return step_items(training, NODE)["launches"]
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_buckets_smaller_than_a_parameter_cost_the_host_a_reduction_each(stage: int) -> None:
+    num_matrices = 24 * 7
+    usual, small = (
+        _host_bound({"stage": stage, "reduce_bucket_size": size}) for size in (500_000_000, 2)
+    )
+    assert small - usual > num_matrices * RATES.call_s
+
+
+@pytest.mark.parametrize("stage", [1, 3])
+def test_checkpointing_costs_the_host_more_than_the_kernels_that_run_again(stage: int) -> None:
+    plain, again = (_host_bound({"stage": stage}, s) for s in (None, CHECKPOINTED))
+    assert again - plain > 24 * RATES.checkpoint_s
+
+
+def test_stage_1_leaves_gradients_alone_until_the_last_micro_step() -> None:
+    def launches(stage: int, accumulation: int) -> float:
+        batches: dict[str, Any] = {
+            "gradient_accumulation_steps": accumulation,
+            "train_batch_size": 8 * accumulation,
+        }
+        training = job({"stage": stage}, model="1.3b", seq_len=128, **batches)
+        return step_items(training, NODE)["launches"]
+
+    more = {stage: launches(stage, 2) - launches(stage, 1) for stage in (1, 2)}
+    assert more[1] < 0.9 * more[2]
+
+
+def test_gradients_of_an_offloaded_optimizer_cross_to_the_host_and_back_while_they_add_up() -> None:
+    zero = {"stage": 2, "offload_optimizer": {"device": "cpu"}}
+    one, four = (
+        step_items(job(zero, gradient_accumulation_steps=n, train_batch_size=8 * n), NODE.alone())
+        for n in (1, 4)
+    )
+    assert four["communication"] > 2 * one["communication"] > 0
+
+
+def test_weights_on_the_host_of_an_optimizer_on_the_device_cost_pageable_copies() -> None:
+    cpu = {"device": "cpu"}
+    plain, weights, both = (
+        step_items(job({"stage": 3} | zero), NODE)["optimizer"]
+        for zero in ({}, {"offload_param": cpu}, {"offload_param": cpu, "offload_optimizer": cpu})
+    )
+    assert weights > 2 * plain
+    assert weights > both
+
+
+def test_an_emulated_rank_has_its_host_to_itself_but_starts_collectives_in_python() -> None:
+    emulated = NODE.emulated(num_threads=8)
+    away = job({"stage": 2, "offload_optimizer": {"device": "cpu"}})
+    assert step_items(away, emulated)["optimizer"] < step_items(away, NODE)["optimizer"]
+    small = job({"stage": 3, "reduce_bucket_size": 2}, model="1.3b", seq_len=128)
+    assert step_items(small, emulated)["launches"] > step_items(small, NODE)["launches"]
+    assert emulated.real() == NODE
+
+
+def test_a_probe_slows_down_the_cpu_adam_of_an_emulated_rank_alone() -> None:
+    probed = replace(NODE, cpu_adam_elements_per_s=5e8)
+    away = job({"stage": 2, "offload_optimizer": {"device": "cpu"}})
+    real, emulated = (
+        step_items(away, around)["optimizer"] for around in (probed, probed.emulated(num_threads=8))
+    )
+    assert step_items(away, NODE.emulated(num_threads=8))["optimizer"] < emulated < real
+
+
+def test_few_threads_make_a_slower_optimizer_step() -> None:
+    away = job({"stage": 2, "offload_optimizer": {"device": "cpu"}})
+    few, many = (step_items(away, NODE.emulated(num_threads=n))["optimizer"] for n in (1, 8))
+    assert few > many
 
 
 def test_a_frozen_base_needs_no_weight_gradients() -> None:

@@ -1,14 +1,21 @@
 """Measured step times on H200s, as jobs: what the speed model is fitted to and judged by."""
 
+import json
 from dataclasses import dataclass
 from functools import cache
 from statistics import fmean
 
+from autotune.evaluate.kinds import EMULATED, MEASURED
+from autotune.landscape import Landscape
+from autotune.outcome import Status
+from autotune.predict.probe_file import read_probe
 from autotune.predict.throughput import SpeedSurroundings
 from autotune.predict.throughput.predict import step_items
 from autotune.predict.throughput.rates import Rates
-from autotune.predict.training import Training
-from tests.predict.rows import H200, more_rows, rows
+from autotune.predict.training import ModelSettings, Training, read_training
+from autotune.search.candidate import training_of
+from tests.benchmarks.emulated_pairs import PAIRS, request, workload_of
+from tests.predict.rows import DATA, H200, more_rows, rows
 
 _ALONE = SpeedSurroundings.of(H200, local_ranks=1).alone()
 """An emulated rank sends nothing and has the host's cores to itself."""
@@ -28,6 +35,19 @@ class Timed:
     @property
     def model(self) -> str:
         return self.training.model.name
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Of all ranks."""
+        return self._tokens / self.step_s
+
+    def predicted_tokens_per_s(self, rates: Rates) -> float:
+        """Return the same by some constants."""
+        return self._tokens / self.predicted_s(rates)
+
+    @property
+    def _tokens(self) -> int:
+        return self.training.world_size * self.training.accumulation * self.training.tokens
 
     @property
     def on_two_cards(self) -> bool:
@@ -76,3 +96,70 @@ def untouched() -> tuple[Timed, ...]:
         for row in more_rows()
         if row.measured["step_s"]
     )
+
+
+@cache
+def pairs(gpus: int, *, kind: str = MEASURED) -> tuple[Timed, ...]:
+    """Return the trials of `emulated_pairs.PAIRS` that completed, on 2 or 4 cards.
+
+    With the links, copies and CPUAdam that a probe of the same machine measured.
+
+    Args:
+        gpus: real ranks, or those that one plays.
+        kind: measured or emulated.
+    """
+    probe = read_probe(DATA / f"h200_x{gpus}_probe.json")
+    around = SpeedSurroundings.of(H200, local_ranks=gpus, probe=probe)
+    if kind == EMULATED:
+        around = around.emulated(num_threads=int(probe["cpu_adam"]["num_threads"]))
+    found = []
+    for line in (DATA / f"h200_x{gpus}_pairs.jsonl").read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        if row["kind"] != kind or row["status"] != Status.COMPLETE.value:
+            continue
+        pair = PAIRS[row["pair"]]
+        workload = workload_of(pair, gpus)
+        training = read_training(
+            request(row["pair"], pair, workload).ds_config,
+            workload,
+            ModelSettings(activation_checkpointing=pair.checkpointing),
+        )
+        tokens = gpus * training.accumulation * training.tokens
+        found.append(
+            Timed(
+                name=f"x{gpus}-{row['pair']}",
+                training=training,
+                surroundings=around,
+                step_s=tokens / row["tokens_per_s"],
+            )
+        )
+    return tuple(found)
+
+
+@cache
+def landscape() -> tuple[Timed, ...]:
+    """Return the trials of the recorded landscape that have a speed: emulated, timed by catalogue.
+
+    Those that were stopped early count too: they have three steps.
+    """
+    found = Landscape.read(DATA / "llama_1.3b_8x_landscape.json.gz")
+    setup = found.setup
+    around = SpeedSurroundings.of(H200, local_ranks=setup.workload.world_size).emulated(
+        num_threads=setup.environment["threads_per_rank"]
+    )
+    return tuple(
+        Timed(
+            name=f"landscape-{number}",
+            training=training_of(candidate, setup.workload),
+            surroundings=around,
+            step_s=outcome.measured.tokens_per_step / outcome.measured.tokens_per_s.mean,
+        )
+        for number, (candidate, outcome) in enumerate(found.trials)
+        if outcome.status in (Status.COMPLETE, Status.SLOW) and outcome.measurement is not None
+    )
+
+
+@cache
+def fitted() -> tuple[Timed, ...]:
+    """Return all runs that the constants are fitted to; the landscape is none of them."""
+    return (*timed(), *pairs(2), *pairs(4))
