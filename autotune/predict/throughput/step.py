@@ -82,8 +82,7 @@ def _offloaded_s(
     seconds = _weights_over_s(training, surroundings, elements)
     if not elements:
         return seconds
-    seconds += elements / surroundings.adam_elements_per_s(training)
-    seconds += (rates.cpu_passes - 1) * elements / surroundings.pass_elements_per_s(training)
+    seconds += rates.cpu_passes * elements / surroundings.adam_elements_per_s(training)
     if zero.offload_optimizer.device == "nvme":
         states = training.master_bytes + training.num_moments * training.moment_bytes
         swapped = 2 * (states + FP32_BYTES) * elements

@@ -108,12 +108,6 @@ class SpeedSurroundings:
         sharing = min(self.local_ranks, training.world_size)
         return min(ALONE_ADAM_ELEMENTS_PER_S, NODE_ADAM_ELEMENTS_PER_S / sharing)
 
-    def pass_elements_per_s(self, training: Training) -> float:
-        """Return the same for the step's other passes, which a probe slows no emulated rank in."""
-        if self.alone_threads is not None:
-            return replace(self, cpu_adam_elements_per_s=None).adam_elements_per_s(training)
-        return self.adam_elements_per_s(training)
-
     def alone(self) -> Self:
         """Return the surroundings of one rank that plays its part alone."""
         return replace(self, silent=True, local_ranks=1)
@@ -121,8 +115,8 @@ class SpeedSurroundings:
     def emulated(self, *, num_threads: int) -> Self:
         """Return the surroundings of an emulated rank: nobody else copies to and from its host.
 
-        What a probe says of CPUAdam stays: the emulated rank's is slowed down to it. Collectives
-        are timed by the same links, but started in Python.
+        What a probe says of CPUAdam stays: the emulated rank's whole offloaded step is slowed down
+        to it. Collectives are timed by the same links, but started in Python.
 
         Args:
             num_threads: CPU threads of the rank.

@@ -245,13 +245,14 @@ def test_an_emulated_rank_has_its_host_to_itself_but_starts_collectives_in_pytho
     assert emulated.real() == NODE
 
 
-def test_a_probe_slows_down_the_cpu_adam_of_an_emulated_rank_alone() -> None:
+def test_a_probe_slows_down_the_whole_offloaded_step_of_an_emulated_rank() -> None:
     probed = replace(NODE, cpu_adam_elements_per_s=5e8)
     away = job({"stage": 2, "offload_optimizer": {"device": "cpu"}})
     real, emulated = (
         step_items(away, around)["optimizer"] for around in (probed, probed.emulated(num_threads=8))
     )
-    assert step_items(away, NODE.emulated(num_threads=8))["optimizer"] < emulated < real
+    assert step_items(away, NODE.emulated(num_threads=8))["optimizer"] < emulated
+    assert emulated == pytest.approx(real)
 
 
 def test_few_threads_make_a_slower_optimizer_step() -> None:

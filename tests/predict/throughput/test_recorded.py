@@ -56,7 +56,7 @@ def test_the_landscape_is_predicted_in_order() -> None:
         # The two cards' host was quicker than the others: what waits for it is predicted slow.
         (2, MEASURED, 10, 0.12, 0.30, 0.75),
         (4, MEASURED, 13, 0.08, 0.15, 0.85),
-        (4, EMULATED, 13, 0.08, 0.20, 0.90),
+        (4, EMULATED, 12, 0.08, 0.20, 0.90),
     ],
 )
 def test_pairs_of_real_and_of_emulated_ranks(
