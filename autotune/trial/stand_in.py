@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import deepspeed
@@ -52,12 +51,11 @@ def join(emulation: Emulation) -> None:
 
 
 def _collective_time(emulation: Emulation) -> group.CollectiveTime:
-    """Return what a collective costs; asked for each of them, so answers are kept."""
+    """Return what says how long a collective takes."""
     if emulation.links is None:
         return lambda _: 0.0
     links = Links.from_json(emulation.links)
 
-    @cache
     def seconds(collective: group.Collective) -> float:
         shape = Group.of(collective.ranks, local_ranks=emulation.local_world_size)
         return collective_s(collective.kind, collective.num_bytes, shape, links)

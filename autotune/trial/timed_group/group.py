@@ -38,7 +38,7 @@ class Collective:
 
 
 CollectiveTime = Callable[[Collective], float]
-"""Seconds that a collective takes."""
+"""Seconds that a collective takes; a group asks once for each kind and size."""
 
 
 class TimedWork(Work):
@@ -78,6 +78,7 @@ class TimedGroup(dist.ProcessGroup):
         super().__init__(rank, size)  # type: ignore[call-arg]
         self._ranks = ranks
         self._collective_s = collective_s
+        self._known_s: dict[tuple[str, int], float] = {}
         self._waiting: dict[torch.device, Waiting] = {}
         self._coalesced: list[TimedWork] | None = None
 
@@ -272,17 +273,26 @@ class TimedGroup(dist.ProcessGroup):
         if not given:
             return TimedWork(_Done(), None)
         num_bytes = sum(tensor.numel() * tensor.element_size() for tensor in given)
-        collective = Collective(kind=kind, num_bytes=num_bytes, ranks=self._ranks)
         # Older torch does not say; what DeepSpeed leaves under way then goes to a stream as well.
         is_async = self._coalesced is not None or bool(getattr(opts, "asyncOp", True))
         with torch.no_grad():
             handle = self._waiting_on(given[0].device).run(
-                self._collective_s(collective), fill, is_async=is_async
+                self._seconds(kind, num_bytes), fill, is_async=is_async
             )
         work = TimedWork(handle, given)
         if self._coalesced is not None:
             self._coalesced.append(work)
         return work
+
+    def _seconds(self, kind: str, num_bytes: int) -> float:
+        """Return what a collective takes. Kept: the way to NCCL's is short, and so must ours be."""
+        known = self._known_s.get((kind, num_bytes))
+        if known is None:
+            known = self._collective_s(
+                Collective(kind=kind, num_bytes=num_bytes, ranks=self._ranks)
+            )
+            self._known_s[kind, num_bytes] = known
+        return known
 
     def _waiting_on(self, device: torch.device) -> Waiting:
         if device not in self._waiting:

@@ -53,6 +53,13 @@ def test_a_gather_in_place_repeats_what_lies_at_the_rank_s_own_place(rank: int) 
     assert output.tolist() == [own.tolist()] * SIZE
 
 
+def test_a_time_is_asked_for_once_a_kind_and_size() -> None:
+    group = Group()
+    for num_parts in (SIZE, SIZE, 2 * SIZE, SIZE):
+        group.pg.allreduce([wholes(num_parts)]).wait()
+    assert [c.num_bytes for c in group.charged] == [SIZE * 8, 2 * SIZE * 8]
+
+
 @pytest.mark.parametrize("name", ["all_gather_single_coalesced", "allgather_into_tensor_coalesced"])
 def test_coalesced_gathers_are_charged_as_one(name: str) -> None:
     group, outputs = Group(), [torch.empty(SIZE * 2), torch.empty(SIZE * 2)]
