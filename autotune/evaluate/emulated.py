@@ -1,4 +1,4 @@
-"""The emulated evaluator: one device plays one rank of N, the one that holds the most.
+"""The emulated evaluator: one device plays one rank of N, one that holds the most or nearly so.
 
 Memory is that of the real rank, but for what a real one holds outside the allocator to
 communicate: that is charged against the ceiling instead. tokens/s of all ranks follows from its

@@ -29,10 +29,10 @@ class Emulation:
     world_size: int
     local_world_size: int
     """Ranks on its node."""
-    rank: int = 0
-    """Which rank it plays."""
     host_bytes: int
     """Host memory that such a rank would have: its share of the node's."""
+    rank: int = 0
+    """Which rank it plays."""
     charged_bytes: int = 0
     """Device memory that a real rank needs and this one does not (NCCL's buffers): kept free under
     the ceiling, and in no number that is reported."""

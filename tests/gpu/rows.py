@@ -8,16 +8,7 @@ from autotune.ds_config.build import build_ds_config
 from autotune.evaluate import TrialRequest
 from autotune.model_shape import shape_from_hf_config
 from autotune.workload import Workload
-from tests.predict.rows import DATA, _ds_config
-
-_SIZES = (
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "vocab_size",
-)
+from tests.predict.rows import DATA, SIZES, _ds_config
 
 Line = Mapping[str, str]
 
@@ -30,7 +21,7 @@ def lines(name: str) -> list[Line]:
 
 def workload_of(line: Line) -> Workload:
     """Return the workload of a line."""
-    config: dict[str, Any] = {name: int(line[name]) for name in _SIZES}
+    config: dict[str, Any] = {name: int(line[name]) for name in SIZES}
     config |= {"model_type": "llama", "max_position_embeddings": 4_096}
     config |= {"tie_word_embeddings": False}
     ranks = int(line["world_size"])

@@ -15,15 +15,14 @@ from typing import Any
 
 import pytest
 
-from autotune.evaluate.verdict import outcome_of
-from autotune.outcome import Outcome, Phase, Status
+from autotune.outcome import Phase, Status
 from autotune.pool import machine
 from autotune.pool.pool import Pool, PoolRequest
-from autotune.pool.watcher import MARK_VARIABLE
 from autotune.trial.device.cuda import COMING_BYTES
 from autotune.trial.spec import StepRule, TrialSpec
 from tests import rank_processes
 from tests.gpu.fill_card import BLOCK_BYTES
+from tests.pool_trials import PoolTrials
 
 pytestmark = [pytest.mark.gpu, pytest.mark.ray]
 
@@ -37,19 +36,12 @@ _SEGMENT_BYTES = 2 * MIB
 """The allocator asks the driver for multiples of it."""
 
 
-class Trials:
+class Trials(PoolTrials):
     """A pool of one card, and what its trials came to."""
 
     def __init__(self, pool: Pool) -> None:
-        self.pool = pool
-        self.mark = os.environ[MARK_VARIABLE]
+        super().__init__(pool)
         self.used_when_empty = self.used_bytes()
-
-    def run(self, spec: TrialSpec, on_mark: OnMark = lambda *_: None) -> Outcome:
-        run = self.pool.run(spec, number=1, alone=False, on_mark=on_mark)
-        return outcome_of(
-            run.reports, spec, evaluator="measured", tokens_per_step=512, duration_s=run.duration_s
-        )
 
     def used_bytes(self) -> int:
         return machine.cuda_used_bytes(self.pool.groups[0].visible_devices[0])

@@ -12,19 +12,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from signal import SIGKILL, SIGSTOP, Signals
+from signal import SIGKILL, SIGSTOP
 from typing import Any
 
 import pytest
 
-from autotune.evaluate.verdict import outcome_of
 from autotune.model_shape import PRESETS
-from autotune.outcome import Outcome, Phase, Status
+from autotune.outcome import Phase, Status
 from autotune.pool import machine
 from autotune.pool.pool import Pool, PoolRequest
-from autotune.pool.watcher import MARK_VARIABLE
 from autotune.trial.spec import StepRule, TrialSpec
 from tests import rank_processes
+from tests.pool_trials import PoolTrials
 
 pytestmark = [pytest.mark.gpu, pytest.mark.ray]
 
@@ -45,37 +44,14 @@ sys.stdin.readline()
 """A line in: make a context. Another: take what is free. A third, or the end: leave."""
 
 
-class Trials:
+class Trials(PoolTrials):
     """A pool with a card for each rank, and what its trials came to."""
 
     def __init__(self, pool: Pool) -> None:
-        self.pool = pool
-        self.mark = os.environ[MARK_VARIABLE]
+        super().__init__(pool)
         (group,) = pool.groups
         self.cards = group.visible_devices
         self.used_when_empty = self.used_bytes()
-
-    def run(self, spec: TrialSpec, on_mark: OnMark = lambda *_: None) -> Outcome:
-        run = self.pool.run(spec, number=1, alone=False, on_mark=on_mark)
-        return outcome_of(
-            run.reports, spec, evaluator="measured", tokens_per_step=512, duration_s=run.duration_s
-        )
-
-    def run_and_signal(self, spec: TrialSpec, rank: int, signum: Signals) -> tuple[Outcome, float]:
-        """Run a trial, and send one rank a signal in the midst of its steps.
-
-        Returns the outcome, and the seconds from the signal to it.
-        """
-        sent_at: list[float] = []
-
-        def on_mark(_label: str, of_rank: int, phase: Phase, where: str) -> None:
-            if not sent_at and of_rank == rank and phase is Phase.STEADY and "step 2" in where:
-                os.kill(rank_processes.ranks(self.mark)[rank].pid, signum)
-                sent_at.append(time.monotonic())
-
-        outcome = self.run(spec, on_mark)
-        assert sent_at, f"rank {rank} never came to its second step"
-        return outcome, time.monotonic() - sent_at[0]
 
     def used_bytes(self) -> tuple[int, ...]:
         return tuple(machine.cuda_used_bytes(card) for card in self.cards)

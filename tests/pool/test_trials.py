@@ -1,24 +1,22 @@
 """Trials on real DeepSpeed ranks that Ray placed: two CPU slots, one pool for all tests."""
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from signal import SIGKILL, SIGSTOP, Signals
+from signal import SIGKILL, SIGSTOP
 from typing import Any
 
 import pytest
 
 from autotune.errors import DispatchError, HardwareError
-from autotune.evaluate.verdict import outcome_of
 from autotune.model_shape import PRESETS
 from autotune.outcome import Outcome, Phase, Status
 from autotune.pool.build import build_on_every_node
 from autotune.pool.pool import Pool, PoolRequest
-from autotune.pool.watcher import MARK_VARIABLE
 from autotune.search.confirm import LOSS_TOLERANCE, global_losses
 from autotune.trial.spec import StepRule, TrialSpec
 from tests import rank_processes
+from tests.pool_trials import PoolTrials
 
 pytestmark = pytest.mark.ray
 
@@ -29,47 +27,15 @@ OFFLOAD_PARAM = "zero_optimization.offload_param.device"
 _ENDLESS = StepRule(min_steps=10_000, max_steps=10_000, max_s=1e6)
 
 
-class Trials:
-    """A pool, and what its trials came to."""
-
-    def __init__(self, pool: Pool) -> None:
-        self.pool = pool
-        self.mark = os.environ[MARK_VARIABLE]
-
-    def run(
-        self, spec: TrialSpec, on_mark: Callable[[str, int, Phase, str], None] | None = None
-    ) -> Outcome:
-        run = self.pool.run(spec, number=1, alone=False, on_mark=on_mark or (lambda *_: None))
-        return outcome_of(
-            run.reports, spec, evaluator="measured", tokens_per_step=512, duration_s=run.duration_s
-        )
-
-    def run_and_signal(self, spec: TrialSpec, rank: int, signum: Signals) -> tuple[Outcome, float]:
-        """Run a trial, and send one rank a signal in the midst of its steps.
-
-        Returns the outcome, and the seconds from the signal to it.
-        """
-        sent_at: list[float] = []
-
-        def on_mark(_label: str, of_rank: int, phase: Phase, where: str) -> None:
-            if not sent_at and of_rank == rank and phase is Phase.STEADY and "step 2" in where:
-                os.kill(rank_processes.ranks(self.mark)[rank].pid, signum)
-                sent_at.append(time.monotonic())
-
-        outcome = self.run(spec, on_mark)
-        assert sent_at, f"rank {rank} never came to its second step"
-        return outcome, time.monotonic() - sent_at[0]
-
-
 @pytest.fixture(scope="module")
-def trials() -> Iterator[Trials]:
+def trials() -> Iterator[PoolTrials]:
     request = PoolRequest(world_size=2, device_kind="cpu", model_type="llama")
     with Pool(request) as pool:
-        yield Trials(pool)
+        yield PoolTrials(pool)
 
 
 @pytest.fixture(scope="module")
-def reference(trials: Trials, make_spec: MakeSpec) -> Outcome:
+def reference(trials: PoolTrials, make_spec: MakeSpec) -> Outcome:
     """Plain data parallelism."""
     return trials.run(make_spec({STAGE: 0}, same_weights=True))
 
@@ -111,7 +77,7 @@ def _assert_sane(outcome: Outcome, spec: TrialSpec) -> None:
     ],
 )
 def test_every_config_trains_alike_from_the_same_weights(
-    trials: Trials, make_spec: MakeSpec, reference: Outcome, values: dict[str, Any]
+    trials: PoolTrials, make_spec: MakeSpec, reference: Outcome, values: dict[str, Any]
 ) -> None:
     spec = make_spec(values, global_batch_size=4, same_weights=True)
     outcome = trials.run(spec)
@@ -120,7 +86,7 @@ def test_every_config_trains_alike_from_the_same_weights(
 
 
 def test_a_trial_over_the_ceiling_ends_at_once_and_leaves_the_device_clean(
-    trials: Trials, make_spec: MakeSpec
+    trials: PoolTrials, make_spec: MakeSpec
 ) -> None:
     ceiling_bytes = 300 << 20
     began = time.monotonic()
@@ -142,7 +108,7 @@ def test_a_trial_over_the_ceiling_ends_at_once_and_leaves_the_device_clean(
 
 
 def test_a_config_that_deepspeed_refuses_is_invalid_with_its_text(
-    trials: Trials, make_spec: MakeSpec
+    trials: PoolTrials, make_spec: MakeSpec
 ) -> None:
     # Only `initialize` knows: the parser takes it.
     outcome = trials.run(make_spec({STAGE: 1, "zero_optimization.allgather_bucket_size": 100_001}))
@@ -152,12 +118,12 @@ def test_a_config_that_deepspeed_refuses_is_invalid_with_its_text(
     assert "allgather_bucket_size must be a multiple" in outcome.failure.reason
 
 
-def test_fp32_trains(trials: Trials, make_spec: MakeSpec) -> None:
+def test_fp32_trains(trials: PoolTrials, make_spec: MakeSpec) -> None:
     spec = make_spec({STAGE: 1}, precision="fp32")
     _assert_sane(trials.run(spec), spec)
 
 
-def test_gpt2_trains_alike_whole_and_sharded(trials: Trials, make_spec: MakeSpec) -> None:
+def test_gpt2_trains_alike_whole_and_sharded(trials: PoolTrials, make_spec: MakeSpec) -> None:
     small = {"n_embd": 64, "n_layer": 2, "n_head": 2, "vocab_size": 1_024, "n_positions": 64}
     losses = []
     for stage in (1, 3):
@@ -171,7 +137,7 @@ def test_gpt2_trains_alike_whole_and_sharded(trials: Trials, make_spec: MakeSpec
 
 
 def test_activation_checkpointing_lowers_the_peak_of_long_sequences(
-    trials: Trials, make_spec: MakeSpec
+    trials: PoolTrials, make_spec: MakeSpec
 ) -> None:
     peaks = []
     for checkpointing in (True, False):
@@ -188,7 +154,7 @@ def test_activation_checkpointing_lowers_the_peak_of_long_sequences(
     assert peaks[0] < 0.85 * peaks[1]
 
 
-def test_an_op_that_cannot_be_built_ends_the_study_with_its_reason(trials: Trials) -> None:
+def test_an_op_that_cannot_be_built_ends_the_study_with_its_reason(trials: PoolTrials) -> None:
     notes: list[str] = []
     with pytest.raises(HardwareError, match=r"DeepSpeed's op no_such_op: .*no_such_op"):
         build_on_every_node(trials.pool.groups, ["no_such_op"], on_note=notes.append)
@@ -198,7 +164,7 @@ def test_an_op_that_cannot_be_built_ends_the_study_with_its_reason(trials: Trial
 
 
 def test_a_killed_rank_ends_the_trial_within_seconds_and_is_named(
-    trials: Trials, make_spec: MakeSpec
+    trials: PoolTrials, make_spec: MakeSpec
 ) -> None:
     outcome, seconds = trials.run_and_signal(make_spec({STAGE: 2}, steps=_ENDLESS), 1, SIGKILL)
     assert seconds < 3
@@ -209,7 +175,7 @@ def test_a_killed_rank_ends_the_trial_within_seconds_and_is_named(
     assert not rank_processes.forks(trials.mark)
 
 
-def test_a_stopped_rank_times_out_and_is_named(trials: Trials, make_spec: MakeSpec) -> None:
+def test_a_stopped_rank_times_out_and_is_named(trials: PoolTrials, make_spec: MakeSpec) -> None:
     silence_s = dict.fromkeys(Phase, 60.0) | {Phase.STEADY: 1.5}
     spec = make_spec({STAGE: 2}, steps=_ENDLESS, silence_s=silence_s)
     outcome, seconds = trials.run_and_signal(spec, 0, SIGSTOP)
@@ -221,7 +187,7 @@ def test_a_stopped_rank_times_out_and_is_named(trials: Trials, make_spec: MakeSp
     assert not rank_processes.forks(trials.mark)
 
 
-def test_trials_leave_nothing_in_shared_memory(trials: Trials, make_spec: MakeSpec) -> None:
+def test_trials_leave_nothing_in_shared_memory(trials: PoolTrials, make_spec: MakeSpec) -> None:
     shared_memory = Path("/dev/shm")
     trials.run(make_spec({STAGE: 1}))
     before = sorted(shared_memory.iterdir())
@@ -231,7 +197,7 @@ def test_trials_leave_nothing_in_shared_memory(trials: Trials, make_spec: MakeSp
     assert sorted(shared_memory.iterdir()) == before
 
 
-def test_an_interrupted_pool_launches_nothing_more(trials: Trials, make_spec: MakeSpec) -> None:
+def test_an_interrupted_pool_launches_nothing_more(trials: PoolTrials, make_spec: MakeSpec) -> None:
     # The last test of this pool.
     interrupted_at: list[float] = []
 

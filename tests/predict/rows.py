@@ -20,6 +20,15 @@ from tests.benchmarks.memory_rows.lines import read_job
 DATA = Path(__file__).parents[1] / "data"
 FILES = ("h200_memory.csv", "h200_two_gpus.csv")
 MORE = "h200_memory_more.csv"
+SIZES = (
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "vocab_size",
+)
+"""Columns of a model's dimensions."""
 H200 = find_device("h200")
 
 
@@ -129,19 +138,11 @@ def _ds_config(line: dict[str, str], accumulation: int) -> dict[str, Any]:
 
 
 def _shape(line: dict[str, str]) -> ModelShape:
-    dimensions = (
-        "hidden_size",
-        "intermediate_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "num_key_value_heads",
-        "vocab_size",
-    )
     return ModelShape(
         name=line["shape"],
         model_type="llama",
         max_position_embeddings=0,
         tie_word_embeddings=False,
         hf_config={},
-        **{name: int(line[name]) for name in dimensions},
+        **{name: int(line[name]) for name in SIZES},
     )

@@ -6,6 +6,7 @@ import pytest
 
 from autotune.trial import stand_in
 from autotune.trial.spec import Emulation, Place
+from tests.clock import Clock
 
 checked: list[float] = []
 
@@ -88,24 +89,11 @@ def test_a_rank_stands_on_the_device_it_was_given() -> None:
     assert environment["CUDA_VISIBLE_DEVICES"] == "5"
 
 
-class _Clock:
-    """Time that passes when somebody says so."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
 @pytest.mark.parametrize(("slowdown", "step_s"), [(1.0, 3.0), (4.0, 12.0)])
 def test_an_offloaded_step_takes_as_long_as_beside_its_neighbours(
     slowdown: float, step_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = _Clock()
+    clock = Clock()
     monkeypatch.setattr(stand_in, "time", clock)
     backward_s = [5.0]
 

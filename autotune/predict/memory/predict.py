@@ -68,21 +68,7 @@ def predict_memory(
     workspace_bytes = surroundings.device.workspace_bytes
     outside = outside_bytes(training, emulated=surroundings.emulated)
     card_bytes = surroundings.device.memory_bytes - outside
-    asked = surroundings.rank
-    ranks = fattest_ranks(training, recorded.parameters) if asked is None else (asked,)
-    result = max(
-        (
-            replay(
-                training,
-                recorded,
-                workspace_bytes=workspace_bytes,
-                card_bytes=card_bytes,
-                rank=rank,
-            )
-            for rank in ranks
-        ),
-        key=lambda replayed: replayed.peak_allocated_bytes,
-    )
+    result = _replay_unlimited(training, recorded, surroundings, card_bytes)
     limit_bytes = None
     if find_limit:
         limit_bytes = smallest_limit(
@@ -118,6 +104,25 @@ def predict_memory(
     )
     method = "traced" if program or is_traced(training) else "replay"
     return _bill(training, surroundings, device, recorded.parameters, method=method)
+
+
+def _replay_unlimited(
+    training: Training, program: Program, surroundings: Surroundings, card_bytes: int
+) -> Replayed:
+    """Replay the rank that was asked for, or those of which one holds the most: return that one."""
+    asked = surroundings.rank
+    ranks = fattest_ranks(training, program.parameters) if asked is None else (asked,)
+    replays = (
+        replay(
+            training,
+            program,
+            workspace_bytes=surroundings.device.workspace_bytes,
+            card_bytes=card_bytes,
+            rank=rank,
+        )
+        for rank in ranks
+    )
+    return max(replays, key=lambda replayed: replayed.peak_allocated_bytes)
 
 
 def screen_memory(training: Training, surroundings: Surroundings) -> Bill:

@@ -16,6 +16,9 @@ from autotune.predict.training import Training
 def played_rank(stage: int, world_size: int) -> int:
     """Return the rank that stands for all where only one is run.
 
+    At stage 2 the last one: of 40 configs that were replayed, it held 0.2 % less than the fattest
+    at most, but for one with 1.6 %.
+
     Example:
         >>> played_rank(2, 8), played_rank(3, 8)
         (7, 0)
@@ -33,12 +36,14 @@ def fattest_ranks(training: Training, parameters: Sequence[Parameter]) -> tuple[
     if training.zero.stage != 2 or world_size == 1:
         return (0,)
     elements = [p.num_elements for p in parameters]
-    (group, *_) = make_groups(training, parameters, elements)
-    touched = [0] * group.partitions
-    for k in group.members:
-        first = group.starts[k] // group.partition_elements
-        last = (group.starts[k] + elements[k] - 1) // group.partition_elements
-        for partition in range(first, last + 1):
-            touched[partition] += elements[k]
+    touched = [0] * world_size
+    for group in make_groups(training, parameters, elements):
+        if group.partitions < world_size:
+            continue  # experts: every few ranks hold the same part
+        for k in group.members:
+            first = group.starts[k] // group.partition_elements
+            last = (group.starts[k] + elements[k] - 1) // group.partition_elements
+            for rank in range(first, last + 1):
+                touched[rank] += elements[k]
     most = touched.index(max(touched))
     return tuple(sorted({0, most, world_size - 1}))

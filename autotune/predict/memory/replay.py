@@ -40,8 +40,8 @@ MICRO_STEPS = 2
 class Replayed:
     """What one rank's allocator would report, in bytes."""
 
-    rank: int = 0
-
+    rank: int
+    """Which one."""
     init_allocated_bytes: int
     """After `initialize`."""
     init_reserved_bytes: int

@@ -11,6 +11,7 @@ import torch
 
 from autotune.trial.timed_group.group import Collective, TimedGroup
 from autotune.trial.timed_group.waiting import HostWaiting
+from tests.clock import Clock
 
 RANKS = (0, 2, 4, 6)
 SIZE = len(RANKS)
@@ -109,19 +110,6 @@ def test_a_gather_in_place_repeats_what_lies_there() -> None:
     group, buffer = Group(), torch.arange(8.0)
     group.pg.all_gather_single(buffer, buffer[:2]).wait()
     assert buffer.tolist() == [0.0, 1.0] * SIZE
-
-
-class Clock:
-    """Time that passes only when somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 @pytest.fixture
