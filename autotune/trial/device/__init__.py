@@ -34,6 +34,9 @@ class Device(Protocol):
     def wait(self) -> None:
         """Return when the device has done all that it was given."""
 
+    def keep_busy(self) -> None:
+        """Give the device a few milliseconds of nothing, so that the host gets ahead of it."""
+
     def take_peak(self, phase: Phase) -> PhaseMemory:
         """Return the most memory used since the last call, and start anew."""
 

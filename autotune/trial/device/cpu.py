@@ -52,6 +52,9 @@ class CpuDevice:
     def wait(self) -> None:
         """CPU operations are done when they return."""
 
+    def keep_busy(self) -> None:
+        """The host is the device."""
+
     def take_peak(self, phase: Phase) -> PhaseMemory:
         peak = _status_bytes("VmHWM")
         self._peak_host_bytes = max(self._peak_host_bytes, peak)

@@ -1,5 +1,6 @@
 """Timing something that all ranks of a group do together."""
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -16,14 +17,15 @@ def median_s(step: Callable[[], object], *, device: Device, num_repeats: int) ->
     for _ in range(_NUM_WARM_UPS):
         step()
     device.wait()
-    times = []
+    # All are queued while the device is busy: one of a few microseconds would otherwise be as long
+    # as the host takes to call it. The first may also wait for other ranks; the median does not.
+    device.keep_busy()
+    stamps = [device.stamp()]
     for _ in range(num_repeats):
-        start = device.stamp()
         step()
-        end = device.stamp()
-        device.wait()
-        times.append(device.seconds_between(start, end))
-    return statistics.median(times)
+        stamps.append(device.stamp())
+    device.wait()
+    return statistics.median(itertools.starmap(device.seconds_between, itertools.pairwise(stamps)))
 
 
 def median_host_s(step: Callable[[], object], *, num_repeats: int) -> float:

@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 
+from autotune.trial.timed_group.fill import Copies, Fill, kept, repeated
 from autotune.trial.timed_group.waiting import CudaWaiting, Handle, HostWaiting, Waiting
 
 BACKEND = "timed"
@@ -93,7 +94,7 @@ class TimedGroup(dist.ProcessGroup):
 
     def all_gather_single(self, output: torch.Tensor, shard: torch.Tensor, opts: Any = None) -> Any:
         """Repeat this rank's shard."""
-        return self._run("all_gather", output, partial(self._repeat, output, shard), opts)
+        return self._run("all_gather", output, self._repeated(output, shard), opts)
 
     _allgather_base = all_gather_single
 
@@ -104,7 +105,7 @@ class TimedGroup(dist.ProcessGroup):
 
         def fill() -> None:
             for output, shard in zip(outputs, shards, strict=True):
-                self._repeat(output, shard)
+                self._repeated(output, shard)()
 
         return self._run("all_gather", outputs, fill, opts)
 
@@ -114,7 +115,7 @@ class TimedGroup(dist.ProcessGroup):
         self, shard: torch.Tensor, whole: torch.Tensor, opts: Any = None
     ) -> Any:
         """Keep this rank's part of its own tensor."""
-        return self._run("reduce_scatter", whole, partial(self._keep, shard, whole), opts)
+        return self._run("reduce_scatter", whole, self._kept(shard, whole), opts)
 
     _reduce_scatter_base = reduce_scatter_single
 
@@ -125,7 +126,7 @@ class TimedGroup(dist.ProcessGroup):
 
         def fill() -> None:
             for shard, whole in zip(shards, wholes, strict=True):
-                self._keep(shard, whole)
+                self._kept(shard, whole)()
 
         return self._run("reduce_scatter", wholes, fill, opts)
 
@@ -189,17 +190,17 @@ class TimedGroup(dist.ProcessGroup):
 
     def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         """Leave this rank's own numbers."""
-        return self._run("all_reduce", tensors, _nothing, opts)
+        return self._run("all_reduce", tensors, None, opts)
 
     allreduce_coalesced = allreduce
 
     def reduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         """Leave this rank's own numbers."""
-        return self._run("reduce", tensors, _nothing, opts)
+        return self._run("reduce", tensors, None, opts)
 
     def broadcast(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         """Leave this rank's own numbers."""
-        return self._run("broadcast", tensors, _nothing, opts)
+        return self._run("broadcast", tensors, None, opts)
 
     def gather(
         self,
@@ -250,24 +251,14 @@ class TimedGroup(dist.ProcessGroup):
         # In order on one stream: who waits for the last one waits for all.
         return works[-1] if works else TimedWork(_Done(), None)
 
-    def _repeat(self, output: torch.Tensor, shard: torch.Tensor) -> None:
-        """Write a shard once for each rank; one or two copies, whatever the shapes."""
-        size = shard.numel()
-        places = output.view(-1, size)
-        own = places[self.rank()]
-        # Gathers in place are common: the shard lies in the output already.
-        in_place = own.data_ptr() == shard.data_ptr()
-        parts = (places[: self.rank()], places[self.rank() + 1 :]) if in_place else (places,)
-        for part in parts:
-            if len(part):
-                part.copy_(shard.reshape(1, size).expand(len(part), size))
+    def _repeated(self, output: torch.Tensor, shard: torch.Tensor) -> Copies:
+        return repeated(output, shard, rank=self.rank(), ranks=self.size())
 
-    def _keep(self, shard: torch.Tensor, whole: torch.Tensor) -> None:
-        size = shard.numel()
-        shard.view(-1).copy_(whole.reshape(-1).narrow(0, self.rank() * size, size))
+    def _kept(self, shard: torch.Tensor, whole: torch.Tensor) -> Copies:
+        return kept(shard, whole, rank=self.rank())
 
     def _run(
-        self, kind: str, tensors: torch.Tensor | Sequence[torch.Tensor], fill: Any, opts: Any
+        self, kind: str, tensors: torch.Tensor | Sequence[torch.Tensor], fill: Fill, opts: Any
     ) -> Any:
         given = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         if not given:
@@ -323,7 +314,3 @@ def register(collective_s: CollectiveTime) -> None:
 def _copy_flat(output: torch.Tensor, given: torch.Tensor) -> None:
     size = min(output.numel(), given.numel())
     output.view(-1)[:size].copy_(given.reshape(-1)[:size])
-
-
-def _nothing() -> None:
-    pass

@@ -1,10 +1,13 @@
 """Taking the time of a collective where it would be taken: on a CUDA stream, or on the host."""
 
 import time
-from collections.abc import Callable
+from ctypes import c_int, c_uint64, c_void_p
 from typing import Protocol
 
 import torch
+
+from autotune.trial.timed_group.fill import VECTOR_BYTES, Copies, Fill
+from autotune.trial.timed_group.kernel import Kernel
 
 _NUM_CHANNELS = 16
 """Blocks that wait. NCCL runs a collective on as many channels, each of them a block that keeps a
@@ -13,21 +16,54 @@ _THREADS = 544
 """Of one block: NCCL's own number for its simple protocol, a warp for control included."""
 
 _SOURCE = """
-extern "C" __global__ void begin(unsigned long long *start) {
+__device__ unsigned long long now_ns() {
     unsigned long long now;
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-    *start = now;
+    return now;
 }
 
-extern "C" __global__ void wait_until(const unsigned long long *start, int duration_ns) {
-    unsigned long long now, end = *start + duration_ns;
-    do {
-        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-        if (now < end) __nanosleep(200);
-    } while (now < end);
+__device__ void wait_for(unsigned long long end_ns) {
+    while (now_ns() < end_ns) __nanosleep(200);
 }
-"""
-_MAX_NS = 2**31 - 1
+
+extern "C" __global__ void begin(unsigned long long *start_ns) {
+    *start_ns = now_ns();
+}
+
+extern "C" __global__ void wait_until(
+    const unsigned long long *start_ns, unsigned long long duration_ns
+) {
+    wait_for(*start_ns + duration_ns);
+}
+
+extern "C" __global__ void copy_and_wait(
+    uint4 *target, const uint4 *source, unsigned long long size, int places, int own,
+    unsigned long long duration_ns
+) {
+    const unsigned long long end_ns = now_ns() + duration_ns;
+    const unsigned long long stride = (unsigned long long)gridDim.x * blockDim.x;
+    unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (places == 0) size = 0;
+    // Several reads under way for every thread: a block has the latency of memory to hide.
+    for (; i + (DEPTH - 1) * stride < size; i += DEPTH * stride) {
+        uint4 read[DEPTH];
+        #pragma unroll
+        for (int k = 0; k < DEPTH; k++) read[k] = source[i + k * stride];
+        for (int place = 0; place < places; place++) {
+            if (place == own) continue;
+            #pragma unroll
+            for (int k = 0; k < DEPTH; k++) target[place * size + i + k * stride] = read[k];
+        }
+    }
+    for (; i < size; i += stride) {
+        const uint4 read = source[i];
+        for (int place = 0; place < places; place++) {
+            if (place != own) target[place * size + i] = read;
+        }
+    }
+    wait_for(end_ns);
+}
+""".replace("DEPTH", "8")
 
 
 class Handle(Protocol):
@@ -43,7 +79,7 @@ class Handle(Protocol):
 class Waiting(Protocol):
     """Runs collectives of one process group, one after the other."""
 
-    def run(self, duration_s: float, fill: Callable[[], None], *, is_async: bool) -> Handle:
+    def run(self, duration_s: float, fill: Fill, *, is_async: bool) -> Handle:
         """Take `duration_s`, in which `fill` writes the result."""
 
 
@@ -53,10 +89,11 @@ class HostWaiting:
     def __init__(self) -> None:
         self._free_at = 0.0
 
-    def run(self, duration_s: float, fill: Callable[[], None], *, is_async: bool) -> Handle:
+    def run(self, duration_s: float, fill: Fill, *, is_async: bool) -> Handle:
         """Fill at once; be done when the collectives before, and this one, have had their time."""
         began = max(time.perf_counter(), self._free_at)
-        fill()
+        if fill is not None:
+            fill()
         self._free_at = began + duration_s
         handle = _HostHandle(self._free_at)
         if not is_async:
@@ -81,39 +118,64 @@ class CudaWaiting:
     """Collectives on a CUDA device, on a stream of their own as NCCL's are.
 
     The stream waits by the device's own clock, so the host runs ahead as it does in a real run.
-    Synchronous collectives run on the caller's stream, as torch has NCCL run them.
+    Synchronous collectives run on the caller's stream, as torch has NCCL run them. What one costs
+    the host is what NCCL's call does: one launch, in which 16 blocks copy and then wait.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._device = device
-        self._begin = _kernel("begin")
-        self._wait_until = _kernel("wait_until")
+        self._begin = Kernel(_SOURCE, "begin", (c_void_p,))
+        self._wait_until = Kernel(
+            _SOURCE, "wait_until", (c_void_p, c_uint64), blocks=_NUM_CHANNELS, threads=_THREADS
+        )
+        self._copy_and_wait = Kernel(
+            _SOURCE,
+            "copy_and_wait",
+            (c_void_p, c_void_p, c_uint64, c_int, c_int, c_uint64),
+            blocks=_NUM_CHANNELS,
+            threads=_THREADS,
+        )
         self._starts: dict[int, torch.Tensor] = {}
         """Per stream: when its collective under way began. They run in order, so one will do."""
 
-    def run(self, duration_s: float, fill: Callable[[], None], *, is_async: bool) -> Handle:
+    def run(self, duration_s: float, fill: Fill, *, is_async: bool) -> Handle:
         """Queue the collective and return at once."""
         caller = torch.cuda.current_stream(self._device)
         stream = self._stream if is_async else caller
         if is_async:
             stream.wait_stream(caller)
-        duration_ns = min(round(duration_s * 1e9), _MAX_NS)
-        start = self._start_of(stream)
-        with torch.cuda.stream(stream):
-            if duration_ns:
-                self._begin(args=[start], stream=stream)
-            fill()
-            if duration_ns:
-                self._wait_until(
-                    grid=(_NUM_CHANNELS, 1, 1),
-                    block=(_THREADS, 1, 1),
-                    args=[start, duration_ns],
-                    stream=stream,
-                )
-            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            event.record(stream)
+        self._queue(stream, round(duration_s * 1e9), fill)
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record(stream)
         return _CudaHandle(event, self._device)
+
+    def _queue(self, stream: torch.cuda.Stream, duration_ns: int, fill: Fill) -> None:
+        if not duration_ns:
+            # Untimed: the copies should take the least, which is the whole device's work.
+            self._fill_on(stream, fill)
+        elif fill is None:
+            self._copy_and_wait(stream, 0, 0, 0, 0, 0, duration_ns)
+        elif isinstance(fill, Copies) and fill.in_vectors:
+            self._copy_and_wait(
+                stream,
+                fill.target.data_ptr(),
+                fill.source.data_ptr(),
+                fill.num_bytes // VECTOR_BYTES,
+                fill.places,
+                -1 if fill.own is None else fill.own,
+                duration_ns,
+            )
+        else:
+            start = self._start_of(stream)
+            self._begin(stream, start.data_ptr())
+            self._fill_on(stream, fill)
+            self._wait_until(stream, start.data_ptr(), duration_ns)
+
+    def _fill_on(self, stream: torch.cuda.Stream, fill: Fill) -> None:
+        if fill is not None:
+            with torch.cuda.stream(stream):
+                fill()
 
     def _start_of(self, stream: torch.cuda.Stream) -> torch.Tensor:
         if stream.cuda_stream not in self._starts:
@@ -133,8 +195,3 @@ class _CudaHandle:
 
     def is_done(self) -> bool:
         return bool(self._event.query())  # type: ignore[no-untyped-call]
-
-
-def _kernel(name: str) -> Callable[..., None]:
-    compile_kernel = torch.cuda._compile_kernel
-    return compile_kernel(_SOURCE, name)  # type: ignore[no-any-return]

@@ -54,6 +54,12 @@ def test_a_gather_in_place_repeats_what_lies_at_the_rank_s_own_place(rank: int) 
     assert output.tolist() == [own.tolist()] * SIZE
 
 
+def test_a_gather_of_odd_bytes() -> None:
+    group, output = Group(rank=1), torch.zeros(SIZE * 3, dtype=torch.int8)
+    group.pg.all_gather_single(output, torch.tensor([1, 2, 3], dtype=torch.int8)).wait()
+    assert output.tolist() == [1, 2, 3] * SIZE
+
+
 def test_a_time_is_asked_for_once_a_kind_and_size() -> None:
     group = Group()
     for num_parts in (SIZE, SIZE, 2 * SIZE, SIZE):
@@ -132,7 +138,7 @@ def test_a_collective_goes_on_until_somebody_waits(clock: Clock) -> None:
 
 
 def test_a_synchronous_collective_is_done_when_it_returns(clock: Clock) -> None:
-    assert HostWaiting().run(0.05, lambda: None, is_async=False).is_done()
+    assert HostWaiting().run(0.05, None, is_async=False).is_done()
     assert clock.now == pytest.approx(0.05)
 
 
