@@ -70,16 +70,8 @@ class ModelledEvaluator:
         """Do nothing: what is under way ends within a second by itself."""
 
     def _training(self, request: TrialRequest) -> Training:
-        settings = request.model_settings
-        attention = settings.get("attn_implementation")
-        return read_training(
-            request.ds_config,
-            self.workload,
-            ModelSettings(
-                activation_checkpointing=bool(settings.get("activation_checkpointing", False)),
-                attn_implementation=str(attention) if attention else None,
-            ),
-        )
+        settings = ModelSettings.of_trial(request.model_settings)
+        return read_training(request.ds_config, self.workload, settings)
 
     def _modelled(self, training: Training, bill: Bill) -> Modelled:
         speed = self.calibration.correct(predict_throughput(training, self.speed))

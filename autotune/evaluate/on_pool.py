@@ -12,7 +12,6 @@ from autotune.evaluate.silence import silence_by_phase
 from autotune.evaluate.verdict import log_name, outcome_of
 from autotune.outcome import Outcome
 from autotune.pool.pool import Pool
-from autotune.predict.memory.ranks import played_rank
 from autotune.trial.report import RankReport
 from autotune.trial.spec import Emulation, StepRule, TrialSpec
 from autotune.workload import Workload
@@ -65,9 +64,12 @@ class Terms:
                 micro_batch=int(request.ds_config[MICRO_BATCH]),
                 device_kind=self.device_kind,
             ),
-            emulation=self.emulation
-            and replace(self.emulation, rank=played_rank(_stage(request), workload.world_size)),
+            emulation=self.emulation,
         )
+
+    def playing(self, rank: int) -> "Terms":
+        """Return the terms of an emulated trial whose one process plays that rank."""
+        return replace(self, emulation=self.emulation and replace(self.emulation, rank=rank))
 
 
 def run_on_pool(
@@ -109,10 +111,6 @@ def _step_rule(request: TrialRequest, workload: Workload) -> StepRule:
         return rule
     best_step_s = workload.tokens_per_step / request.best_tokens_per_s
     return replace(rule, slow_step_s=best_step_s * CLEARLY_SLOWER)
-
-
-def _stage(request: TrialRequest) -> int:
-    return int(request.ds_config.get("zero_optimization", {}).get("stage", 0))
 
 
 def _offloads(request: TrialRequest) -> bool:

@@ -28,17 +28,25 @@ KINDS = (
 _REDUCING = frozenset({"all_reduce", "broadcast", "reduce"})
 """Kinds for which NCCL has trees, whose latency grows with the logarithm of the nodes."""
 
-START_S = 51.5e-6
-"""Any collective, called from torch: what 2 MB between two H200s take (47 to 59 us)."""
+START_S = 6e-6
+"""Any collective, on the device: 64 KiB between two H200s take 8 to 11 us by a probe."""
 LOCAL_HOP_S = 1e-6
 """One step of a ring within a node."""
 NETWORK_HOP_S = 6e-6
 """One step of a ring, or of a tree, from node to node."""
 _UNKNOWN_BYTES_PER_S = 1e9
-LOCAL_SHARE = {"all_gather": 0.54, "reduce_scatter": 0.515, "all_reduce": 0.645}
-"""Of NVLink's rate in large collectives, measured between two H200s; others as `all_gather`."""
-_BLEND = 3
-"""How sharply latency gives way to bandwidth as sizes grow, between two H200s."""
+LOCAL_SHARE = {
+    "all_gather": 0.635,
+    "reduce_scatter": 0.61,
+    "all_reduce": 0.767,
+    "all_to_all": 0.7,
+    "broadcast": 0.955,
+}
+"""Of NVLink's rate in large collectives, by a probe of two H200s; others as `all_gather`."""
+_RAMP = 0.55
+"""How slowly bandwidth is reached as sizes grow (1: at once), by the same probe."""
+_HIDING = 3
+"""How far the steps' latency hides behind what is sent meanwhile."""
 PCIE_SHARE = 0.4
 """The same over PCIe, where every hop goes through the host."""
 PCIE_BYTES_PER_S = 64e9
@@ -252,7 +260,7 @@ def _nearest(kind: str, group: Group, links: Links) -> tuple[str, Group] | None:
 
 
 def _catalogue_s(kind: str, num_bytes: float, group: Group, links: Links) -> float:
-    """Latency and transfer hide each other in part: large collectives start while they send."""
+    """Small ones are latency, large ones transfer, and between them full speed comes slowly."""
     ranks = group.ranks
     if kind not in KINDS:
         raise ValueError(f"{kind} is no collective; known: {', '.join(KINDS)}")
@@ -270,7 +278,8 @@ def _catalogue_s(kind: str, num_bytes: float, group: Group, links: Links) -> flo
             sent *= local_ranks
             rate *= local_ranks
         rate = min(rate, crossing)
-    return float((_latency_s(kind, group) ** _BLEND + (sent / rate) ** _BLEND) ** (1 / _BLEND))
+    sent_s = (START_S**_RAMP + (sent / rate) ** _RAMP) ** (1 / _RAMP)
+    return float((_latency_s(kind, group) ** _HIDING + sent_s**_HIDING) ** (1 / _HIDING))
 
 
 def _local_rate(kind: str, links: Links) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from autotune.errors import ConfigError
 from autotune.model_shape import ModelShape
@@ -54,6 +54,15 @@ class ModelSettings:
     trained_on_top: bool = False
     """The trainable parameters are the last layers instead: below them nothing is kept for
     backward."""
+
+    @classmethod
+    def of_trial(cls, settings: Mapping[str, Any]) -> Self:
+        """Read the settings of a candidate: `activation_checkpointing`, `attn_implementation`."""
+        attention = settings.get("attn_implementation")
+        return cls(
+            activation_checkpointing=bool(settings.get("activation_checkpointing", False)),
+            attn_implementation=str(attention) if attention else None,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

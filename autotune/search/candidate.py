@@ -111,15 +111,8 @@ def training_of(candidate: Candidate, workload: Workload) -> Training:
     Raises:
         AutotuneError: they cannot.
     """
-    settings = candidate.model_settings
-    return read_training(
-        candidate.ds_config,
-        workload,
-        ModelSettings(
-            activation_checkpointing=bool(settings.get("activation_checkpointing")),
-            attn_implementation=str(settings["attn_implementation"]),
-        ),
-    )
+    settings = ModelSettings.of_trial(candidate.model_settings)
+    return read_training(candidate.ds_config, workload, settings)
 
 
 def _default_settings(workload: Workload) -> dict[str, Scalar]:

@@ -20,6 +20,7 @@ from autotune.ds_config.build import build_ds_config
 from autotune.evaluate import TrialRequest
 from autotune.model_shape import load_model_shape
 from autotune.outcome import Outcome, Status
+from autotune.predict.training import ModelSettings, Training, read_training
 from autotune.workload import Workload, resolve_workload
 from tests.benchmarks.real_cards import EMULATED, KINDS, MEASURED, UNTIMED, Conditions, opened
 
@@ -100,6 +101,13 @@ def workload_of(pair: Pair, gpus: int) -> Workload:
     )
 
 
+def training_of(pair: Pair, gpus: int) -> Training:
+    """Return a pair as the predictions read it."""
+    workload = workload_of(pair, gpus)
+    trial = request(0, pair, workload)
+    return read_training(trial.ds_config, workload, ModelSettings.of_trial(trial.model_settings))
+
+
 def run(
     gpus: int,
     output: Path,
@@ -144,16 +152,17 @@ def row(number: int, kind: str, outcome: Outcome, workload: Workload) -> dict[st
         "duration_s": round(outcome.duration_s, 2),
     }
     if outcome.measurement is not None:
-        fattest = max(
-            outcome.measurement.ranks,
-            key=lambda rank: max(m.allocated_bytes or 0 for m in rank.memory),
-        )
+        ranks = outcome.measurement.ranks
+        fattest = max(ranks, key=lambda rank: max(m.allocated_bytes or 0 for m in rank.memory))
         kept |= {
             "step_s": [round(s, 4) for s in outcome.measurement.all_step_s],
             "tokens_per_s": outcome.measurement.tokens_per_s.mean,
             "allocated_bytes": max(m.allocated_bytes or 0 for m in fattest.memory),
             "reserved_bytes": max(m.reserved_bytes or 0 for m in fattest.memory),
             "host_bytes": fattest.host_bytes,
+            "reserved_bytes_by_rank": {
+                rank.rank: max(m.reserved_bytes or 0 for m in rank.memory) for rank in ranks
+            },
         }
     return kept
 
@@ -166,6 +175,17 @@ _COMPARED = (
 )
 
 
+def steady_s(steps: Sequence[float]) -> float:
+    """Return the mean of the later half: stage 3 traces and settles in the first ones."""
+    return fmean(steps[len(steps) // 2 :])
+
+
+def spread(steps: Sequence[float]) -> float:
+    """Return how far single steps of the later half lie from their mean, relative."""
+    later = steps[len(steps) // 2 :]
+    return max(abs(s / fmean(later) - 1) for s in later)
+
+
 def errors(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return, per pair that ran both ways, how far the emulated numbers are off, relative."""
     by_pair: dict[int, dict[str, Mapping[str, Any]]] = {}
@@ -175,7 +195,10 @@ def errors(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [
         {
             "pair": number,
-            "measured_s": kinds[MEASURED]["step_s"],
+            "measured_s": steady_s(kinds[MEASURED]["step_s"]),
+            "emulated_s": steady_s(kinds[EMULATED]["step_s"]),
+            "spread": spread(kinds[MEASURED]["step_s"]),
+            "step": steady_s(kinds[EMULATED]["step_s"]) / steady_s(kinds[MEASURED]["step_s"]) - 1,
             **{
                 name: kinds[kind][key] / kinds[MEASURED][key] - 1
                 for name, kind, key in _COMPARED
@@ -190,26 +213,26 @@ def errors(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print the errors as a Markdown table, and their summary."""
     found = errors(rows)
-    columns = ["model", "ZeRO", "config", "measured step", "allocated", "reserved", "tokens/s"]
+    columns = ["model", "ZeRO", "config", "measured step", "allocated", "reserved", "step"]
+    columns.append("tokens/s")
     if any("untimed_tokens_per_s" in error for error in found):
         columns.append("untimed")
     print(f"| {' | '.join(columns)} |")
     print(f"| {' | '.join('---' for _ in columns)} |")
     for error in found:
         pair = PAIRS[error["pair"]]
-        steady = error["measured_s"][len(error["measured_s"]) // 2 :]
         told = f"{pair.micro_batch} x {pair.accumulation}" + (
             ", checkpointing" if pair.checkpointing else ""
         )
         told += "".join(f", {key} {_short(value)}" for key, value in pair.zero.items())
         cells = [f"{error['allocated']:+.2%}", f"{error['reserved']:+.1%}"]
-        cells.append(f"{error['tokens_per_s']:+.1%}")
+        cells += [f"{error['step']:+.1%}", f"{error['tokens_per_s']:+.1%}"]
         if "untimed" in columns:
             untimed = error.get("untimed_tokens_per_s")
             cells.append("" if untimed is None else f"{untimed:+.1%}")
-        step = f"{fmean(steady):.3f} s"
+        step = f"{error['measured_s']:.3f} s (±{error['spread']:.0%})"
         print(f"| {pair.model} | {pair.stage} | {told} | {step} | {' | '.join(cells)} |")
-    for name, *_ in _COMPARED:
+    for name in ("allocated", "reserved", "step", "tokens_per_s", "untimed_tokens_per_s"):
         sizes = [abs(error[name]) for error in found if name in error]
         if sizes:
             print(f"{name}: {len(sizes)} pairs, median {median(sizes):.2%}, worst {max(sizes):.2%}")

@@ -2,14 +2,14 @@
 
 import json
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
 
 from autotune.hardware import find_device
 from autotune.predict.memory.predict import Surroundings, predict_memory
-from autotune.predict.training import ModelSettings, read_training
-from tests.benchmarks.emulated_pairs import PAIRS, errors, print_table, request, workload_of
+from tests.benchmarks.emulated_pairs import PAIRS, errors, print_table, training_of, workload_of
 
 ROOT = Path(__file__).parents[2]
 FILES = {2: "h200_x2_pairs.jsonl", 4: "h200_x4_pairs.jsonl"}
@@ -28,41 +28,75 @@ def rows() -> dict[int, Rows]:
     }
 
 
-@pytest.mark.parametrize(("cards", "number"), [(2, 3), (4, 13)])
+@pytest.mark.parametrize(("cards", "number"), [(2, 23), (4, 13)])
 def test_an_emulated_rank_allocates_what_a_real_one_does(
     rows: dict[int, Rows], cards: int, number: int
 ) -> None:
     found = errors(rows[cards])
     assert len(found) == number
-    # They played rank 0; in the one at stage 2 that is not equal another one held a little more.
+    # At stage 2 ranks differ: with two the last one was played, with four the first.
     assert all(abs(error["allocated"]) < 1e-3 for error in found)
-    assert sum(abs(error["allocated"]) < 1e-4 for error in found) >= number - 1
-    assert all(abs(error["reserved"]) < 0.02 for error in found)
+    alike = [error for error in found if PAIRS[error["pair"]].stage != 2]
+    assert max(abs(error["allocated"]) for error in alike) < 2e-4
+    assert max(abs(error["reserved"]) for error in alike) < 0.02
 
 
-@pytest.mark.parametrize(("cards", "number"), [(2, 10), (4, 13)])
+def test_where_ranks_differ_each_reserves_what_the_model_says_of_it(
+    rows: dict[int, Rows],
+) -> None:
+    """With two cards the last rank was played, and the measured row is of the fattest, rank 0."""
+    played = {"measured": 0, "emulated": 1}
+    found = []
+    for row in rows[2]:
+        if (
+            PAIRS[row["pair"]].stage == 2
+            and "offload_optimizer.device" not in PAIRS[row["pair"]].zero
+        ):
+            around = Surroundings(device=find_device("h200"), rank=played[row["kind"]])
+            bill = predict_memory(training_of(PAIRS[row["pair"]], 2), around)
+            found.append(bill.device.peak_reserved_bytes / row["reserved_bytes"] - 1)
+    assert len(found) == 14
+    assert max(map(abs, found)) < 5e-4
+
+
+@pytest.mark.parametrize(("cards", "number"), [(2, 23), (4, 13)])
 def test_the_memory_model_is_right_on_every_real_rank(
     rows: dict[int, Rows], cards: int, number: int
 ) -> None:
     found = []
     for row in rows[cards]:
-        if row["kind"] != "measured":
-            continue
-        pair = PAIRS[row["pair"]]
-        workload = workload_of(pair, cards)
-        settings = ModelSettings(
-            activation_checkpointing=pair.checkpointing, attn_implementation="sdpa"
-        )
-        training = read_training(request(0, pair, workload).ds_config, workload, settings)
-        bill = predict_memory(training, Surroundings(device=find_device("h200")))
-        found.append(bill.device.peak_allocated_bytes / row["allocated_bytes"] - 1)
+        if row["kind"] == "measured":
+            training = training_of(PAIRS[row["pair"]], cards)
+            bill = predict_memory(training, Surroundings(device=find_device("h200")))
+            found.append(bill.device.peak_allocated_bytes / row["allocated_bytes"] - 1)
     assert len(found) == number
     assert max(map(abs, found)) < 1e-4
 
 
-@pytest.mark.parametrize("cards", FILES)
+NOT_AS_LONG = {4, 9, 11, 22}
+"""Beyond 12 % and beyond the measured steps' own spread; the README says what is known of each."""
+
+
+def test_emulated_steps_on_two_cards_take_as_long_as_real_ones(rows: dict[int, Rows]) -> None:
+    found = errors(rows[2])
+    assert median(abs(error["step"]) for error in found) <= 0.05
+    beyond = {e["pair"] for e in found if abs(e["step"]) > max(0.12, e["spread"])}
+    assert beyond == NOT_AS_LONG
+
+
+def test_what_is_slow_between_two_cards_is_slow_here(rows: dict[int, Rows]) -> None:
+    """By at least half of the real difference: no prefetching, few live parameters."""
+    by_pair = {error["pair"]: error for error in errors(rows[2])}
+    default = by_pair[6]
+    for slow in (by_pair[7], by_pair[8]):
+        really = slow["measured_s"] - default["measured_s"]
+        here = slow["emulated_s"] - default["emulated_s"]
+        assert here >= really / 2
+
+
+@pytest.mark.parametrize(("cards", "whole"), [(2, True), (4, False)])
 def test_the_readme_has_the_table(
-    rows: dict[int, Rows], cards: int, capsys: pytest.CaptureFixture[str]
+    rows: dict[int, Rows], cards: int, capsys: pytest.CaptureFixture[str], *, whole: bool
 ) -> None:
     print_table(rows[cards])
     text = (ROOT / "README.md").read_text("utf-8")
@@ -70,7 +104,8 @@ def test_the_readme_has_the_table(
     table = [line for line in lines if line.startswith("|")]
     rest = [line for line in lines if not line.startswith("|")]
     assert len({line.count("|") for line in table}) == 1
-    assert all(line in text for line in table)
+    if whole:
+        assert all(line in text for line in table)
     assert rest[0].startswith(f"allocated: {len(errors(rows[cards]))} pairs, median 0.00%")
 
 

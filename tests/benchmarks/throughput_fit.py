@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from statistics import median
 
+from autotune.evaluate.kinds import EMULATED
 from autotune.predict.throughput.rates import RATES, Rates
 from tests.predict.rows import DATA
 from tests.predict.throughput.timed import Timed, fitted, landscape, pairs, timed
@@ -90,8 +91,10 @@ def main() -> None:
     sets = {
         "one card": [run for run in timed() if not run.on_two_cards],
         "two cards": [run for run in timed() if run.on_two_cards],
-        "pairs on two cards": pairs(2),
-        "pairs on four cards": pairs(4),
+        "pairs on two cards": pairs("x2"),
+        "pairs on two cards of another host": pairs("x2_other_host"),
+        "pairs on four cards": pairs("x4"),
+        "emulated pairs on two cards": pairs("x2", kind=EMULATED),
         "landscape": landscape(),
     }
     for name, runs in sets.items():

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from autotune.errors import WorkloadError
 from autotune.evaluate.choose import describe_choice, describe_shares, make_evaluator
 from autotune.evaluate.emulated import EmulatedEvaluator, charged_bytes
 from autotune.evaluate.wish import Wish
 from autotune.model_shape import load_model_shape
 from autotune.pool.pool import Pool, PoolRequest
-from autotune.predict.memory.predict import NCCL_BYTES
+from autotune.predict.memory.predict import NCCL_BYTES, fattest_rank
+from autotune.predict.training import ModelSettings, read_training
 from autotune.workload import Workload, resolve_workload
 from tests.evaluate.conformance import CHECKS, Check, Subject
 
@@ -134,16 +136,35 @@ def test_a_node_has_up_to_eight_ranks_unless_told(
 
 
 @pytest.mark.ray
-def test_at_stage_2_the_last_rank_is_played_and_named(subject: Subject) -> None:
-    outcome = subject.evaluate(subject.request("last", stage=2, reduce_bucket_size=100_000))
-    assert [rank.rank for rank in outcome.measured.ranks] == [RANKS - 1]
-    (log,) = (subject.study_folder or Path()).glob("logs/last/*")
-    assert log.name == f"rank-{RANKS - 1}.log"
-    request = subject.request("last-slow", stage=2, reduce_bucket_size=100_000)
-    slow = subject.evaluate(replace(request, best_tokens_per_s=1e12))
+def test_at_stage_2_the_fattest_rank_is_played_and_named(
+    subject: Subject, evaluator: EmulatedEvaluator
+) -> None:
+    request = subject.request("fattest", stage=2, reduce_bucket_size=100_000)
+    settings = ModelSettings.of_trial(request.model_settings)
+    training = read_training(request.ds_config, subject.workload, settings)
+    fattest = fattest_rank(training, evaluator.device)
+    assert fattest != 0
+    outcome = subject.evaluate(request)
+    assert [rank.rank for rank in outcome.measured.ranks] == [fattest]
+    (log,) = (subject.study_folder or Path()).glob("logs/fattest/*")
+    assert log.name == f"rank-{fattest}.log"
+    slow = subject.evaluate(replace(request, label="slow", best_tokens_per_s=1e12))
     assert slow.failure is not None
-    assert slow.failure.rank == RANKS - 1
-    assert slow.failure.log == f"logs/last-slow/rank-{RANKS - 1}.log"
+    assert slow.failure.rank == fattest
+    assert slow.failure.log == f"logs/slow/rank-{fattest}.log"
+
+
+@pytest.mark.ray
+def test_where_the_memory_model_cannot_say_the_last_rank_is_played(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fattest(*_: object) -> int:
+        raise WorkloadError("cannot be traced")
+
+    monkeypatch.setattr("autotune.evaluate.emulated.fattest_rank", fattest)
+    for stage, played in ((2, RANKS - 1), (1, 0)):
+        outcome = subject.evaluate(subject.request(f"unread-{stage}", stage=stage))
+        assert [rank.rank for rank in outcome.measured.ranks] == [played]
 
 
 @pytest.mark.ray

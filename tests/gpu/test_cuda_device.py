@@ -113,7 +113,7 @@ def test_a_card_that_another_process_fills_is_full_below_the_ceiling() -> None:
 def test_a_trial_over_the_ceiling_says_so_and_leaves_the_card_empty(
     trials: Trials, spec_on_cuda: MakeSpec
 ) -> None:
-    ceiling_bytes = 1_800 * MIB
+    ceiling_bytes = 2_100 * MIB
     # One bucket of a gigabyte, with a context of half a gigabyte beside it.
     outcome = trials.run(spec_on_cuda({STAGE: 2, BUCKET: 500_000_000}, ceiling_bytes=ceiling_bytes))
     assert outcome.status is Status.OVER_CEILING, outcome.failure

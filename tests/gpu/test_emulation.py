@@ -16,7 +16,6 @@ import pytest
 
 from autotune.outcome import Phase, RankMeasurement, rank_from_json
 from autotune.pool.slot import _parent_environment
-from autotune.predict.memory.ranks import played_rank
 from autotune.trial.spec import Emulation, StepRule, TrialSpec
 
 pytestmark = pytest.mark.gpu
@@ -115,6 +114,11 @@ def emulated(spec: TrialSpec) -> TrialSpec:
     )
 
 
+def played_rank(stage: int, world: int) -> int:
+    """Return one that differs from rank 0 where ranks differ."""
+    return world - 1 if stage == 2 else 0
+
+
 def stage_of(spec: TrialSpec) -> int:
     return int(spec.ds_config["zero_optimization"]["stage"])
 
@@ -135,7 +139,7 @@ def card() -> Iterator[SharedCard]:
 def pairs(
     card: SharedCard, make_spec: MakeSpec
 ) -> Callable[[int], Mapping[int, tuple[RankMeasurement, RankMeasurement]]]:
-    """Return a function that gives, by world, the real rank that holds the most and the played one.
+    """Return a function that gives, by world, a real rank and the one that plays it.
 
     All worlds run side by side.
     """
@@ -146,7 +150,7 @@ def pairs(
         measured = card.run(*real, *map(emulated, real))
         return {
             world: (
-                max(measured[i], key=lambda rank: max(peaks(rank).values())),
+                measured[i][played_rank(stage, world)],
                 measured[i + len(WORLDS)][0],
             )
             for i, world in enumerate(WORLDS)

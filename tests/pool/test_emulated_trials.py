@@ -10,7 +10,6 @@ from autotune.outcome import Outcome, Phase, Status
 from autotune.pool import machine
 from autotune.pool.pool import Pool, PoolRequest
 from autotune.predict.communication import PCIE_SHARE, Links
-from autotune.predict.memory.ranks import played_rank
 from autotune.predict.networks import Network
 from autotune.trial.spec import Emulation, StepRule, TrialSpec
 
@@ -50,7 +49,7 @@ def _emulated(
     **fields: Any,
 ) -> TrialSpec:
     emulation = Emulation(
-        rank=played_rank(values[STAGE], ranks),
+        rank=ranks - 1 if values[STAGE] == 2 else 0,
         world_size=ranks,
         local_world_size=local,
         host_bytes=host_bytes,

@@ -122,7 +122,17 @@ def _replay_unlimited(
         )
         for rank in ranks
     )
-    return max(replays, key=lambda replayed: replayed.peak_allocated_bytes)
+    return max(replays, key=lambda found: (found.peak_allocated_bytes, found.peak_reserved_bytes))
+
+
+def fattest_rank(training: Training, device: Device) -> int:
+    """Return the rank that holds the most: the one to play where only one is run.
+
+    Raises:
+        WorkloadError: the model has to be traced, and cannot be.
+    """
+    around = Surroundings(device=device)
+    return _replay_unlimited(training, program_of(training), around, device.memory_bytes).rank
 
 
 def screen_memory(training: Training, surroundings: Surroundings) -> Bill:

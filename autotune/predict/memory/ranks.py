@@ -13,19 +13,6 @@ from autotune.predict.memory.program import Parameter
 from autotune.predict.training import Training
 
 
-def played_rank(stage: int, world_size: int) -> int:
-    """Return the rank that stands for all where only one is run.
-
-    At stage 2 the last one: of 40 configs that were replayed, it held 0.2 % less than the fattest
-    at most, but for one with 1.6 %.
-
-    Example:
-        >>> played_rank(2, 8), played_rank(3, 8)
-        (7, 0)
-    """
-    return world_size - 1 if stage == 2 else 0
-
-
 def fattest_ranks(training: Training, parameters: Sequence[Parameter]) -> tuple[int, ...]:
     """Return the ranks of which one holds the most, two or three at stage 2.
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 class Rates:
     """Constants fitted to runs on hosts of one to four H200, 16 cores each; see the module."""
 
-    matmul: float = 0.863
+    matmul: float = 0.864
     """Of the device's best matrix products, what a training step's own shapes reach."""
-    traffic: float = 2.89
+    traffic: float = 2.9
     """Bytes of device memory moved per byte of every tensor that a step makes: written once, read
     by what uses it, in kernels that reach half to nine tenths of the memory's rate."""
     launch_s: float = 22.3e-6
@@ -33,10 +33,10 @@ class Rates:
     """DeepSpeed's way to one collective of a bucket, beside what each tensor in it costs: sorting
     its slices by rank, streams and events to wait for, views, the bucket's books. Buckets smaller
     than a parameter pay it for every parameter."""
-    contention: float = 0.262
+    contention: float = 0.263
     """Of the time that collectives run beside kernels, what these lose: NCCL takes
     multiprocessors and memory bandwidth. A few runs say little of it; 0.2 to 0.4 is reported."""
-    step_launches: float = 6.94
+    step_launches: float = 6.98
     """Kernels per tensor of a rank in `step`: norms, scaling, copies."""
     cpu_passes: float = 2.25
     """An optimizer step on the CPU, as a multiple of CPUAdam alone: DeepSpeed clips the gradients

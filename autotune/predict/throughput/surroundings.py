@@ -18,9 +18,6 @@ NODE_ADAM_ELEMENTS_PER_S = 7e9
 two H200 and 32 cores on a host, 9e9 with four and 64."""
 THREAD_ADAM_ELEMENTS_PER_S = 6e8
 """CPUAdam on one of a few threads, before memory binds it: emulated ranks with 4 and 8 threads."""
-STAND_IN_S = 2e-4
-"""What the stand-in for a collective costs an emulated rank's host beyond NCCL's call: it is
-written in Python. Emulated trials with small buckets say 0 to 0.28 ms more than real ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +91,6 @@ class SpeedSurroundings:
         """Return the seconds of a collective; 0 where nothing is really sent."""
         return 0.0 if self.silent else collective_s(kind, num_bytes, group, self.links)
 
-    @property
-    def stand_in_s(self) -> float:
-        """What a collective that is only timed costs the host beyond a real one."""
-        return STAND_IN_S if self.alone_threads is not None and not self.silent else 0.0
-
     def adam_elements_per_s(self, training: Training) -> float:
         """Return what one rank's CPUAdam reaches beside those that share its host."""
         if self.cpu_adam_elements_per_s is not None:
@@ -116,7 +108,7 @@ class SpeedSurroundings:
         """Return the surroundings of an emulated rank: nobody else copies to and from its host.
 
         What a probe says of CPUAdam stays: the emulated rank's whole offloaded step is slowed down
-        to it. Collectives are timed by the same links, but started in Python.
+        to it. Collectives are timed by the same links, and cost the host what real ones do.
 
         Args:
             num_threads: CPU threads of the rank.

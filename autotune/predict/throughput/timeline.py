@@ -6,7 +6,7 @@ small, and for the wire where a gather is late. Collectives queue on one wire, a
 
 from dataclasses import dataclass
 
-from autotune.predict.communication import START_S, Group
+from autotune.predict.communication import Group
 from autotune.predict.throughput.gather_plan import GatherPlan, plan_gathers
 from autotune.predict.throughput.kernels import COPY_SHARE, KERNEL_S
 from autotune.predict.throughput.rates import Rates
@@ -23,6 +23,9 @@ _ADD_PASSES = 3
 """Below stage 2 autograd adds to the gradient of the micro steps before: two read, one written."""
 _HOOKS = (FORWARD_HOOKS + BACKWARD_HOOKS) / 2
 _FP32_BYTES = 4
+NCCL_CALL_S = 51.5e-6
+"""What torch's and NCCL's own call of a collective takes of the host. Where it was timed with two
+H200s: 33 to 69 us (`tests/benchmarks/collective_call.py`)."""
 
 
 @dataclass(slots=True)
@@ -146,10 +149,10 @@ class Timeline:
     def _send(self, kind: str, num_bytes: float, *, group: Group, after_s: float) -> float:
         """Queue a collective; returns when it has ended."""
         seconds = self.surroundings.collective_s(kind, num_bytes, group)
-        self.host += self.rates.call_s + self.surroundings.stand_in_s
+        self.host += self.rates.call_s
         if seconds:
             # Until NCCL has it, the host is busy too.
-            self.host += START_S
+            self.host += NCCL_CALL_S
         self.spans.sent += seconds
         self.wire = max(self.wire, after_s) + seconds
         return self.wire

@@ -2,9 +2,10 @@
 
 import pytest
 
-from autotune.predict.memory.predict import Surroundings, predict_memory
+from autotune.predict.memory.predict import Surroundings, fattest_rank, predict_memory
 from autotune.predict.memory.program import Parameter
-from autotune.predict.memory.ranks import fattest_ranks, played_rank
+from autotune.predict.memory.ranks import fattest_ranks
+from tests.benchmarks.emulated_pairs import PAIRS, training_of
 from tests.predict.jobs import job, small_llama
 from tests.predict.rows import H200
 
@@ -16,12 +17,10 @@ def _parameters(*sizes: int) -> list[Parameter]:
 @pytest.mark.parametrize("stage", [0, 1, 3])
 def test_but_at_stage_2_rank_0_stands_for_all(stage: int) -> None:
     assert fattest_ranks(job({"stage": stage}, ranks=8), _parameters(8, 8)) == (0,)
-    assert played_rank(stage, 8) == 0
 
 
 def test_one_rank_is_rank_0() -> None:
     assert fattest_ranks(job({"stage": 2}, ranks=1), _parameters(8, 8)) == (0,)
-    assert played_rank(2, 1) == 0
 
 
 def test_a_rank_that_touches_large_parameters_is_looked_at() -> None:
@@ -45,4 +44,16 @@ def test_the_fattest_is_no_less_than_any_rank() -> None:
         for rank in range(4)
     ]
     assert fattest.peak_allocated_bytes == max(each) == each[fattest.rank]
+    assert fattest_rank(training, H200) == fattest.rank
     assert len(set(each)) > 1
+
+
+@pytest.mark.parametrize("pair", [1, 2, 4, 13])
+def test_of_two_real_ranks_the_fattest_is_known(pair: int) -> None:
+    """Where both allocate the same, the allocator of one reserves more."""
+    training = training_of(PAIRS[pair], 2)
+    bills = [
+        predict_memory(training, Surroundings(device=H200, rank=rank)).device for rank in (0, 1)
+    ]
+    held = [(bill.peak_allocated_bytes, bill.peak_reserved_bytes) for bill in bills]
+    assert fattest_rank(training, H200) == held.index(max(held)) == 0

@@ -236,12 +236,12 @@ def test_weights_on_the_host_of_an_optimizer_on_the_device_cost_pageable_copies(
     assert weights > both
 
 
-def test_an_emulated_rank_has_its_host_to_itself_but_starts_collectives_in_python() -> None:
+def test_an_emulated_rank_has_its_host_to_itself() -> None:
     emulated = NODE.emulated(num_threads=8)
     away = job({"stage": 2, "offload_optimizer": {"device": "cpu"}})
     assert step_items(away, emulated)["optimizer"] < step_items(away, NODE)["optimizer"]
     small = job({"stage": 3, "reduce_bucket_size": 2}, model="1.3b", seq_len=128)
-    assert step_items(small, emulated)["launches"] > step_items(small, NODE)["launches"]
+    assert step_items(small, emulated)["launches"] == step_items(small, NODE)["launches"]
     assert emulated.real() == NODE
 
 
