@@ -5,6 +5,7 @@ launch: 25 us and a class of garbage each, when all of NCCL's call takes 30 to 5
 """
 
 import ctypes
+import threading
 from typing import Any
 
 import torch
@@ -38,10 +39,10 @@ class Kernel:
             RuntimeError: the source does not compile.
         """
         self._compiled = torch.cuda._compile_kernel(source, name)  # keeps the module loaded
-        # With the GIL held between filling the parameters and their copy into the launch: the
-        # backward pass launches from a thread of its own.
+        # Releasing the GIL for two microseconds costs more than it gives.
         self._launch = ctypes.PyDLL("libcuda.so.1").cuLaunchKernel
         self._launch.argtypes = _ARGUMENTS
+        self._lock = threading.Lock()  # backward launches from a thread of its own
         self._shape = (blocks, 1, 1, threads, 1, 1, 0)
         self._values = [kind() for kind in parameters]
         self._parameters = (ctypes.c_void_p * len(parameters))(
@@ -54,10 +55,11 @@ class Kernel:
         Raises:
             RuntimeError: the driver refused.
         """
-        for value, argument in zip(self._values, arguments, strict=True):
-            value.value = argument
-        code = self._launch(
-            self._compiled.func, *self._shape, stream.cuda_stream, self._parameters, None
-        )
+        with self._lock:
+            for value, argument in zip(self._values, arguments, strict=True):
+                value.value = argument
+            code = self._launch(
+                self._compiled.func, *self._shape, stream.cuda_stream, self._parameters, None
+            )
         if code:
             raise RuntimeError(f"CUDA error: cuLaunchKernel returned {code}")

@@ -2,6 +2,7 @@
 
 import time
 from ctypes import c_int, c_uint64, c_void_p
+from functools import cache
 from typing import Protocol
 
 import torch
@@ -125,17 +126,6 @@ class CudaWaiting:
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._device = device
-        self._begin = Kernel(_SOURCE, "begin", (c_void_p,))
-        self._wait_until = Kernel(
-            _SOURCE, "wait_until", (c_void_p, c_uint64), blocks=_NUM_CHANNELS, threads=_THREADS
-        )
-        self._copy_and_wait = Kernel(
-            _SOURCE,
-            "copy_and_wait",
-            (c_void_p, c_void_p, c_uint64, c_int, c_int, c_uint64),
-            blocks=_NUM_CHANNELS,
-            threads=_THREADS,
-        )
         self._starts: dict[int, torch.Tensor] = {}
         """Per stream: when its collective under way began. They run in order, so one will do."""
 
@@ -155,9 +145,9 @@ class CudaWaiting:
             # Untimed: the copies should take the least, which is the whole device's work.
             self._fill_on(stream, fill)
         elif fill is None:
-            self._copy_and_wait(stream, 0, 0, 0, 0, 0, duration_ns)
+            _kernel("copy_and_wait")(stream, 0, 0, 0, 0, 0, duration_ns)
         elif isinstance(fill, Copies) and fill.in_vectors:
-            self._copy_and_wait(
+            _kernel("copy_and_wait")(
                 stream,
                 fill.target.data_ptr(),
                 fill.source.data_ptr(),
@@ -168,9 +158,9 @@ class CudaWaiting:
             )
         else:
             start = self._start_of(stream)
-            self._begin(stream, start.data_ptr())
+            _kernel("begin")(stream, start.data_ptr())
             self._fill_on(stream, fill)
-            self._wait_until(stream, start.data_ptr(), duration_ns)
+            _kernel("wait_until")(stream, start.data_ptr(), duration_ns)
 
     def _fill_on(self, stream: torch.cuda.Stream, fill: Fill) -> None:
         if fill is not None:
@@ -195,3 +185,18 @@ class _CudaHandle:
 
     def is_done(self) -> bool:
         return bool(self._event.query())  # type: ignore[no-untyped-call]
+
+
+_PARAMETERS = {
+    "begin": (c_void_p,),
+    "wait_until": (c_void_p, c_uint64),
+    "copy_and_wait": (c_void_p, c_void_p, c_uint64, c_int, c_int, c_uint64),
+}
+
+
+@cache
+def _kernel(name: str) -> Kernel:
+    """Return a kernel of the source, compiled once per process: a rank has one device."""
+    if name == "begin":
+        return Kernel(_SOURCE, name, _PARAMETERS[name])
+    return Kernel(_SOURCE, name, _PARAMETERS[name], blocks=_NUM_CHANNELS, threads=_THREADS)
