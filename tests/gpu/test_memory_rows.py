@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.ray]
 ROWS = ("r003", "r021", "r045", "r046", "r047", "r056", "r062", "r016", "r075", "r083")
 """Stages 1 to 3; 160M to 7B; 1, 2, 8 and 64 ranks; offload of the optimizer and of parameters;
 checkpointing, accumulation and bucket sizes. All rows are of rank 0; those of stage 2 are some
-where the last rank, which is played, holds as much."""
+where the fattest rank, which is played, holds as much."""
 TOLERANCE = 0.01
 
 

@@ -8,24 +8,35 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
+from autotune.hardware import CATALOGUE
+from autotune.predict.communication import Group, Links, collective_s
 from autotune.trial.timed_group import group
 
 pytestmark = pytest.mark.gpu
 
 RANK, RANKS = 1, 4
 SECONDS = 5e-3
+LARGE = 2**28
+"""Bytes of a shard whose gather takes what NVLink would."""
 NUM_BYTES = (2**26, 2**26 + 2, 6)
 """Of a shard: in vectors, not in vectors, nearly nothing."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def world() -> Iterator[None]:
-    """Rank 1 of 4; every collective takes 5 ms."""
+    """Rank 1 of 4; a collective takes 5 ms, but for a large gather."""
     torch.cuda.set_device(0)
-    group.register(lambda _: SECONDS)
+    group.register(lambda one: nvlink_s() if one.num_bytes == RANKS * LARGE else SECONDS)
     dist.init_process_group(group.BACKEND, store=HashStore(), rank=RANK, world_size=RANKS)
     yield
     dist.destroy_process_group()
+
+
+def nvlink_s() -> float:
+    """Return what the fastest link of the catalogue would need for the large gather."""
+    fastest = max(CATALOGUE, key=lambda device: device.link_bytes_per_s or 0)
+    links = Links.of_device(fastest)
+    return collective_s("all_gather", RANKS * LARGE, Group(ranks=RANKS), links)
 
 
 def random_bytes(num: int) -> torch.Tensor:
@@ -51,6 +62,13 @@ def test_a_gather_repeats_the_shard_in_its_time(num: int) -> None:
     took = milliseconds(lambda: dist.all_gather_into_tensor(output, shard))
     assert (output.view(RANKS, num) == shard).all()
     assert SECONDS * 1e3 <= took < SECONDS * 1e3 + 0.1
+
+
+def test_a_large_gather_is_copied_as_fast_as_any_link_sends_it() -> None:
+    shard, output = random_bytes(LARGE), random_bytes(RANKS * LARGE)
+    took = milliseconds(lambda: dist.all_gather_into_tensor(output, shard))
+    assert (output.view(RANKS, LARGE) == shard).all()
+    assert nvlink_s() * 1e3 <= took < nvlink_s() * 1e3 * 1.02 + 0.05
 
 
 @pytest.mark.parametrize("num", NUM_BYTES)

@@ -24,8 +24,8 @@ _ADD_PASSES = 3
 _HOOKS = (FORWARD_HOOKS + BACKWARD_HOOKS) / 2
 _FP32_BYTES = 4
 NCCL_CALL_S = 51.5e-6
-"""What torch's and NCCL's own call of a collective takes of the host. Where it was timed with two
-H200s: 33 to 69 us (`tests/benchmarks/collective_call.py`)."""
+"""What torch's and NCCL's own call of a collective takes of the host: 33 to 69 us on two hosts of
+H200s (`tests/benchmarks/collective_call.py`)."""
 
 
 @dataclass(slots=True)

@@ -36,10 +36,15 @@ class Copies:
 
     @property
     def in_vectors(self) -> bool:
-        """Whether a kernel may copy 16 bytes at a time, from and to where memory is aligned."""
-        addresses = self.source.data_ptr() | self.target.data_ptr() | self.num_bytes
-        same = self.source.dtype is self.target.dtype
-        return same and self.source.is_contiguous() and addresses % VECTOR_BYTES == 0
+        """Whether a kernel may copy 16 bytes at a time, without looking at shapes."""
+        source, target = self.source, self.target
+        return (
+            source.dtype is target.dtype
+            and source.is_contiguous()
+            and target.is_contiguous()
+            and target.numel() >= self.places * source.numel()
+            and (source.data_ptr() | target.data_ptr() | self.num_bytes) % VECTOR_BYTES == 0
+        )
 
 
 Fill = Copies | Callable[[], None] | None

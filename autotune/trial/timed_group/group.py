@@ -43,7 +43,7 @@ CollectiveTime = Callable[[Collective], float]
 
 
 class TimedWork(Work):
-    """A collective under way. Keeps its tensors, as NCCL's work does, until somebody waits."""
+    """A collective under way. Keeps what it reads and writes, as NCCL's work does, until a wait."""
 
     def __init__(self, handle: Handle, tensors: Any) -> None:
         super().__init__()
@@ -270,7 +270,7 @@ class TimedGroup(dist.ProcessGroup):
             handle = self._waiting_on(given[0].device).run(
                 self._seconds(kind, num_bytes), fill, is_async=is_async
             )
-        work = TimedWork(handle, given)
+        work = TimedWork(handle, (given, fill))
         if self._coalesced is not None:
             self._coalesced.append(work)
         return work

@@ -17,6 +17,9 @@ _THREADS = 544
 """Of one block: NCCL's own number for its simple protocol, a warp for control included."""
 
 _SOURCE = """
+// Reads that are under way for every thread: a block has the latency of memory to hide.
+#define DEPTH 8
+
 __device__ unsigned long long now_ns() {
     unsigned long long now;
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
@@ -44,8 +47,6 @@ extern "C" __global__ void copy_and_wait(
     const unsigned long long end_ns = now_ns() + duration_ns;
     const unsigned long long stride = (unsigned long long)gridDim.x * blockDim.x;
     unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (places == 0) size = 0;
-    // Several reads under way for every thread: a block has the latency of memory to hide.
     for (; i + (DEPTH - 1) * stride < size; i += DEPTH * stride) {
         uint4 read[DEPTH];
         #pragma unroll
@@ -64,7 +65,7 @@ extern "C" __global__ void copy_and_wait(
     }
     wait_for(end_ns);
 }
-""".replace("DEPTH", "8")
+"""
 
 
 class Handle(Protocol):
@@ -126,6 +127,8 @@ class CudaWaiting:
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._device = device
+        for name in _PARAMETERS:
+            _kernel(name)  # now, not in the midst of a step
         self._starts: dict[int, torch.Tensor] = {}
         """Per stream: when its collective under way began. They run in order, so one will do."""
 
@@ -169,7 +172,8 @@ class CudaWaiting:
 
     def _start_of(self, stream: torch.cuda.Stream) -> torch.Tensor:
         if stream.cuda_stream not in self._starts:
-            self._starts[stream.cuda_stream] = torch.zeros(
+            # Not filled with anything: that would happen on another stream, perhaps too late.
+            self._starts[stream.cuda_stream] = torch.empty(
                 1, dtype=torch.int64, device=self._device
             )
         return self._starts[stream.cuda_stream]

@@ -103,7 +103,8 @@ def untouched() -> tuple[Timed, ...]:
 
 SLOWER_CALL_S = 2e-4
 """What a collective cost the host of emulated ranks beyond NCCL's call until 2026-11-29, by the
-trials that waited for it: 0 to 0.28 ms. torch's own launcher of kernels is why."""
+trials that waited for it: 0 to 0.28 ms; 0.1 where nothing waited. torch's launcher of kernels is
+why."""
 
 
 @cache

@@ -48,6 +48,8 @@ def _shards(offset: int, num: int, dtype: torch.dtype = torch.bfloat16) -> Copie
         (_shards(0, 15), False),  # how long it is: the second place is not aligned
         (Copies(torch.zeros(16), torch.zeros(64, dtype=torch.bfloat16), 1), False),
         (Copies(torch.zeros(16, 2)[:, 0], torch.zeros(16), 1), False),
+        (Copies(torch.zeros(16), torch.zeros(16, 2)[:, 0], 1), False),
+        (Copies(torch.zeros(16), torch.zeros(32), 4), False),
     ],
 )
 def test_vectors_need_aligned_memory(fill: Copies, in_vectors: bool) -> None:
