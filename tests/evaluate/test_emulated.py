@@ -163,7 +163,8 @@ def test_where_the_memory_model_cannot_say_the_last_rank_is_played(
 
     monkeypatch.setattr("autotune.evaluate.emulated.fattest_rank", fattest)
     for stage, played in ((2, RANKS - 1), (1, 0)):
-        outcome = subject.evaluate(subject.request(f"unread-{stage}", stage=stage))
+        request = subject.request(f"unread-{stage}", stage=stage, reduce_bucket_size=100_000)
+        outcome = subject.evaluate(request)
         assert [rank.rank for rank in outcome.measured.ranks] == [played]
 
 
