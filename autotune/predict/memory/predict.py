@@ -1,6 +1,7 @@
 """The two entries: a verdict by replay, and a screening by closed form."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Self
 
 from autotune.ceiling import GIB
 from autotune.hardware import Device
@@ -64,65 +65,35 @@ def predict_memory(
     Raises:
         WorkloadError: the model has to be traced, and cannot be.
     """
-    recorded = program or program_of(training)
-    workspace_bytes = surroundings.device.workspace_bytes
     outside = outside_bytes(training, emulated=surroundings.emulated)
-    card_bytes = surroundings.device.memory_bytes - outside
-    result = _replay_unlimited(training, recorded, surroundings, card_bytes)
-    limit_bytes = None
-    if find_limit:
-        limit_bytes = smallest_limit(
-            training,
-            recorded,
-            workspace_bytes=workspace_bytes,
-            unlimited=result,
-            card_bytes=card_bytes,
-        )
-    peak = result.peak
+    replays = _Replays.of(training, surroundings.device, outside_bytes=outside, program=program)
+    rank = surroundings.rank
+    found = replays.of_fattest() if rank is None else replays.of_rank(rank)
     margin = coverage.margin(training)
+    limit_bytes = replays.smallest_limit(found) if find_limit else None
     judged = None
     if surroundings.ceiling_bytes is not None:
-        judge = _Judge(training, recorded, workspace_bytes, unlimited=result, card_bytes=card_bytes)
         allowed = surroundings.ceiling_bytes - outside
-        judged = judge.under(allowed, margin)
+        judged = replays.judge(found, limit_bytes=allowed, margin=margin)
         if limit_bytes is not None and judged.fits:
             limit_bytes = min(limit_bytes, int(allowed / (1 + margin)))
     device = DeviceBill(
-        items=peak.items,
-        part=peak.part.value,
-        detail=peak.detail,
-        peak_allocated_bytes=result.peak_allocated_bytes,
-        peak_reserved_bytes=result.peak_reserved_bytes,
-        init_allocated_bytes=result.init_allocated_bytes,
+        items=found.peak.items,
+        part=found.peak.part.value,
+        detail=found.peak.detail,
+        peak_allocated_bytes=found.peak_allocated_bytes,
+        peak_reserved_bytes=found.peak_reserved_bytes,
+        init_allocated_bytes=found.init_allocated_bytes,
         outside_bytes=outside,
         margin=margin,
         ceiling_bytes=surroundings.ceiling_bytes,
         limit_bytes=limit_bytes,
         judged=judged,
-        parts=tuple(result.peaks.values()),
-        rank=result.rank,
+        parts=tuple(found.peaks.values()),
+        rank=found.rank,
     )
     method = "traced" if program or is_traced(training) else "replay"
-    return _bill(training, surroundings, device, recorded.parameters, method=method)
-
-
-def _replay_unlimited(
-    training: Training, program: Program, surroundings: Surroundings, card_bytes: int
-) -> Replayed:
-    """Replay the rank that was asked for, or those of which one holds the most: return that one."""
-    asked = surroundings.rank
-    ranks = fattest_ranks(training, program.parameters) if asked is None else (asked,)
-    replays = (
-        replay(
-            training,
-            program,
-            workspace_bytes=surroundings.device.workspace_bytes,
-            card_bytes=card_bytes,
-            rank=rank,
-        )
-        for rank in ranks
-    )
-    return max(replays, key=lambda found: (found.peak_allocated_bytes, found.peak_reserved_bytes))
+    return _bill(training, surroundings, device, replays.program.parameters, method=method)
 
 
 def fattest_rank(training: Training, device: Device) -> int:
@@ -131,8 +102,7 @@ def fattest_rank(training: Training, device: Device) -> int:
     Raises:
         WorkloadError: the model has to be traced, and cannot be.
     """
-    around = Surroundings(device=device)
-    return _replay_unlimited(training, program_of(training), around, device.memory_bytes).rank
+    return _Replays.of(training, device, outside_bytes=0).of_fattest().rank
 
 
 def screen_memory(training: Training, surroundings: Surroundings) -> Bill:
@@ -157,59 +127,89 @@ def runs_under(training: Training, device: Device, limit_bytes: int) -> bool:
     Raises:
         WorkloadError: the model has to be traced, and cannot be.
     """
-    recorded = program_of(training)
-    return all(
-        replay(
-            training,
-            recorded,
-            workspace_bytes=device.workspace_bytes,
-            limit_bytes=limit_bytes,
-            card_bytes=device.memory_bytes - outside_bytes(training),
-            rank=rank,
-        ).fits
-        for rank in fattest_ranks(training, recorded.parameters)
-    )
+    replays = _Replays.of(training, device, outside_bytes=outside_bytes(training))
+    return all(replays.of_rank(rank, limit_bytes=limit_bytes).fits for rank in replays.candidates)
 
 
-@dataclass(frozen=True, slots=True)
-class _Judge:
-    """Decides by replay whether a job runs under a limit of the allocator."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Replays:
+    """One job on one device, replayed for some rank and under some limit of the allocator."""
 
     training: Training
     program: Program
     workspace_bytes: int
-    unlimited: Replayed = field(kw_only=True)
-    card_bytes: int = field(kw_only=True)
+    card_bytes: int
+    """What the card has for the allocator."""
 
-    def under(self, limit_bytes: int, margin: float) -> UnderCeiling:
-        """Judge with the margin kept free, and with less of it only if it does not run then."""
-        known = self.unlimited
-        kept = round(limit_bytes / (1 + margin))
-        if kept >= max(known.peak_reserved_bytes, known.init_reserved_bytes):
-            return UnderCeiling(fits=True, runs=True, runs_bare=True)
-        result = self._replay(kept)
-        if result is not None and result.ran_out is None:
-            return UnderCeiling(fits=result.fits, runs=True, runs_bare=True)
-        running = round(limit_bytes / (1 + coverage.running_margin(self.training)))
-        for runs, limit in ((True, running), (False, limit_bytes)):
-            result = self._replay(limit) or result
-            if result is not None and result.ran_out is None:
-                return UnderCeiling(fits=False, runs=runs, runs_bare=True)
-        ran_out = None if result is None else result.ran_out
-        return UnderCeiling(fits=False, runs=False, runs_bare=False, ran_out=ran_out)
+    @classmethod
+    def of(
+        cls,
+        training: Training,
+        device: Device,
+        *,
+        outside_bytes: int,
+        program: Program | None = None,
+    ) -> Self:
+        return cls(
+            training=training,
+            program=program or program_of(training),
+            workspace_bytes=device.workspace_bytes,
+            card_bytes=device.memory_bytes - outside_bytes,
+        )
 
-    def _replay(self, limit_bytes: int) -> Replayed | None:
-        """Replay under a limit; None where the peak alone is more than that."""
-        if limit_bytes < self.unlimited.peak_allocated_bytes:
-            return None
+    @property
+    def candidates(self) -> tuple[int, ...]:
+        """The ranks of which one holds the most."""
+        return fattest_ranks(self.training, self.program.parameters)
+
+    def of_rank(self, rank: int, *, limit_bytes: int | None = None) -> Replayed:
         return replay(
             self.training,
             self.program,
             workspace_bytes=self.workspace_bytes,
             limit_bytes=limit_bytes,
             card_bytes=self.card_bytes,
-            rank=self.unlimited.rank,
+            rank=rank,
         )
+
+    def of_fattest(self) -> Replayed:
+        """Return the rank with the largest peak; of equals the one that reserves more."""
+        return max(
+            map(self.of_rank, self.candidates),
+            key=lambda found: (found.peak_allocated_bytes, found.peak_reserved_bytes),
+        )
+
+    def smallest_limit(self, unlimited: Replayed) -> int:
+        """Return the smallest limit under which a rank runs."""
+        return smallest_limit(
+            self.training,
+            self.program,
+            workspace_bytes=self.workspace_bytes,
+            unlimited=unlimited,
+            card_bytes=self.card_bytes,
+        )
+
+    def judge(self, unlimited: Replayed, *, limit_bytes: int, margin: float) -> UnderCeiling:
+        """Judge with the margin kept free, and with less of it only if it does not run then."""
+        kept = round(limit_bytes / (1 + margin))
+        if kept >= max(unlimited.peak_reserved_bytes, unlimited.init_reserved_bytes):
+            return UnderCeiling(fits=True, runs=True, runs_bare=True)
+        result = self._under(kept, unlimited)
+        if result is not None and result.ran_out is None:
+            return UnderCeiling(fits=result.fits, runs=True, runs_bare=True)
+        running = round(limit_bytes / (1 + coverage.running_margin(self.training)))
+        for runs, limit in ((True, running), (False, limit_bytes)):
+            result = self._under(limit, unlimited) or result
+            if result is not None and result.ran_out is None:
+                return UnderCeiling(fits=False, runs=runs, runs_bare=True)
+        ran_out = None if result is None else result.ran_out
+        return UnderCeiling(fits=False, runs=False, runs_bare=False, ran_out=ran_out)
+
+    def _under(self, limit_bytes: int, unlimited: Replayed) -> Replayed | None:
+        """Replay under a limit; None where the peak alone is more than that."""
+        if limit_bytes < unlimited.peak_allocated_bytes:
+            return None
+        return self.of_rank(unlimited.rank, limit_bytes=limit_bytes)
 
 
 def outside_bytes(training: Training, *, emulated: bool = False) -> int:
