@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,6 +144,8 @@ def differences(first: StudySetup, now: StudySetup) -> Iterator[str]:
     network, other_network = _network(first), _network(now)
     if network and other_network and network != other_network:
         yield f"--link is {other_network}, the study's is {network}"
+    if _curves(first) and _curves(now) and _curves(first) != _curves(now):
+        yield "--probe measured other times than the study's"
     base, other_base = dotted.flatten(first.base), dotted.flatten(now.base)
     keys = sorted(k for k in base.keys() | other_base.keys() if base.get(k) != other_base.get(k))
     if keys:
@@ -192,6 +194,11 @@ def _comparable(setup: StudySetup) -> Mapping[str, Any]:
 def _network(setup: StudySetup) -> str | None:
     """Return the network between nodes; None of real ranks, and in studies of old."""
     return None if setup.links is None else str(setup.links["network"]["name"])
+
+
+def _curves(setup: StudySetup) -> Sequence[Any]:
+    """Return what a probe measured of the links; empty where none did."""
+    return tuple((setup.links or {}).get("curves") or ())
 
 
 def _parameters(setup: StudySetup) -> Mapping[str, Any]:

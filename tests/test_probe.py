@@ -1,6 +1,7 @@
 """What a probe's ranks say, as one file; and files that are none."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from autotune.errors import HardwareError
 from autotune.hardware import find_device
 from autotune.predict.communication import Group, Links, collective_s
-from autotune.predict.probe_file import host_slowdown, read_probe
+from autotune.predict.probe_file import check_device, host_slowdown, read_probe
 from autotune.probe import combine, groups_of
 from tests.cli.calls import autotune, autotune_here
 
@@ -75,10 +76,10 @@ def test_measured_probes_say_what_a_collective_takes(cards: int) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{}", "format None: this autotune reads 1; probe again"),
-        ("[]", "format None"),
+        ("{}", "is no probe; autotune probe writes one"),
+        ("[]", "is no probe"),
         ("{", "not readable"),
-        ('{"format": 2}', "format 2: this autotune reads 1"),
+        ('{"format": 2, "collectives": []}', "format 2: this autotune reads 1; probe again"),
     ],
 )
 def test_a_file_that_is_no_probe_is_said_to_be_none(tmp_path: Path, text: str, says: str) -> None:
@@ -88,6 +89,75 @@ def test_a_file_that_is_no_probe_is_said_to_be_none(tmp_path: Path, text: str, s
         read_probe(path)
     with pytest.raises(HardwareError, match="no such file; autotune probe writes one"):
         read_probe(tmp_path / "nowhere.json")
+
+
+ROW = {"kind": "all_gather", "num_bytes": 8, "ranks": [0, 1], "s": 1e-5}
+PROBE = {
+    "format": 1,
+    "device": "NVIDIA H200",
+    "world_size": 2,
+    "local_ranks": 2,
+    "collectives": [ROW],
+    "transfers": None,
+    "cpu_adam": {"elements_per_s": 1e9, "num_threads": 4.0},
+}
+
+
+def _written(tmp_path: Path, **changes: Any) -> Path:
+    path = tmp_path / "probe.json"
+    path.write_text(json.dumps(PROBE | changes))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"device": None}, "device=None: must be the name of one"),
+        ({"world_size": 0}, "world_size=0: must be a whole number of at least 1"),
+        ({"local_ranks": 0}, "local_ranks=0: must be a whole number from 1 to 2"),
+        ({"local_ranks": 3}, "local_ranks=3: must be a whole number from 1 to 2"),
+        ({"collectives": {}}, "collectives={}: must be a list"),
+        ({"collectives": [3]}, "collectives[0]: 3: must be an object"),
+        ({"collectives": [ROW | {"kind": "foo"}]}, "kind='foo': must be one of all_gather,"),
+        ({"collectives": [ROW | {"num_bytes": -5}]}, "num_bytes=-5: must be a whole number"),
+        ({"collectives": [ROW | {"num_bytes": True}]}, "num_bytes=True: must be a whole number"),
+        ({"collectives": [ROW | {"ranks": []}]}, "ranks=[]: must be at least two different"),
+        ({"collectives": [ROW | {"ranks": None}]}, "ranks=None: must be at least two different"),
+        ({"collectives": [ROW | {"ranks": [0, 0]}]}, "ranks=[0, 0]: must be at least two"),
+        ({"collectives": [ROW | {"ranks": [0, 9]}]}, "different ones, from 0 to 1"),
+        ({"collectives": [ROW, ROW | {"s": 0}]}, "collectives[1]: s=0: must be a number of sec"),
+        ({"collectives": [ROW | {"s": math.nan}]}, "s=nan: must be a number of seconds above 0"),
+        ({"collectives": [ROW | {"s": "1"}]}, "s='1': must be a number of seconds above 0"),
+        ({"cpu_adam": "x"}, "cpu_adam='x': must be an object, or null"),
+        ({"nvme": {"read_bytes_per_s": -1}}, "nvme.read_bytes_per_s=-1: must be a number above 0"),
+    ],
+)
+def test_a_damaged_probe_says_where(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    path = _written(tmp_path, **changes)
+    with pytest.raises(HardwareError) as caught:
+        read_probe(path)
+    (fault,) = caught.value.faults
+    assert fault.startswith(f"--probe {path}: ")
+    assert says in fault
+    assert fault.endswith("; probe again")
+
+
+def test_a_sound_probe_is_read_and_of_a_broken_one_five_faults_are_told(tmp_path: Path) -> None:
+    assert read_probe(_written(tmp_path)) == PROBE
+    with pytest.raises(HardwareError) as caught:
+        read_probe(_written(tmp_path, collectives=[ROW | {"s": -1}] * 9))
+    assert len(caught.value.faults) == 5
+
+
+@pytest.mark.parametrize("name", ["h200", "NVIDIA H200", "a device that nobody knows"])
+def test_a_probe_is_for_its_own_device(name: str) -> None:
+    check_device(PROBE, name, where="--probe p.json")
+
+
+@pytest.mark.parametrize(("measured", "name"), [("NVIDIA H200", "h100-80gb"), ("cpu", "h200")])
+def test_a_probe_of_another_device_is_refused(measured: str, name: str) -> None:
+    with pytest.raises(HardwareError, match=f"--probe p.json: measured on .*runs on {name}; "):
+        check_device(PROBE | {"device": measured}, name, where="--probe p.json")
 
 
 def test_what_cannot_be_probed_costs_no_ten_seconds(

@@ -1,6 +1,5 @@
 """What `autotune plan` is asked, resolved to devices, a ceiling and a workload."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from autotune.model_shape import ModelShape, load_model_shape
 from autotune.predict.communication import network_of
 from autotune.predict.memory.predict import Surroundings
 from autotune.predict.networks import Network
+from autotune.predict.probe_file import check_device, read_probe
 from autotune.predict.smallest import GPUS_PER_NODE, MAX_GPUS
 from autotune.predict.throughput import SpeedSurroundings
 from autotune.predict.training import ModelSettings, said_precision
@@ -147,9 +147,13 @@ class PlanRequest:
         """What the probe's file says; None without one.
 
         Raises:
-            HardwareError: it cannot be read.
+            HardwareError: it cannot be read, or is of another device.
         """
-        return read_probe(self.probe) if self.probe else None
+        if self.probe is None:
+            return None
+        probed = read_probe(self.probe)
+        check_device(probed, self.device.name, where=f"--probe {self.probe}")
+        return probed
 
     def speed_surroundings(self, gpus: int) -> SpeedSurroundings:
         """Return what decides the speed of `gpus` ranks.
@@ -177,18 +181,3 @@ class PlanRequest:
             local_ranks=self.local_ranks(gpus),
             host_bytes=parse_bytes(host, where="--host-memory") if host else None,
         )
-
-
-def read_probe(path: Path) -> Mapping[str, Any]:
-    """Read the file that `autotune probe` writes.
-
-    Raises:
-        HardwareError: there is no such file, or it is no JSON object.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise HardwareError(f"--probe {path}: not readable as JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise HardwareError(f"--probe {path}: must be a JSON object, as autotune probe writes it")
-    return content

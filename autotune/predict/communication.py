@@ -25,6 +25,7 @@ KINDS = (
     "gather",
     "scatter",
 )
+CATALOGUE = "catalogue"
 _REDUCING = frozenset({"all_reduce", "broadcast", "reduce"})
 """Kinds for which NCCL has trees, whose latency grows with the logarithm of the nodes."""
 
@@ -108,7 +109,7 @@ class Links:
     """To a neighbour in the same node, one direction, by the vendor's word."""
     network: Network
     """Between nodes."""
-    source: str = "catalogue"
+    source: str = CATALOGUE
     """catalogue or probe."""
     curves: Mapping[tuple[str, Group], Curve] = field(default_factory=dict, repr=False, hash=False)
     """Of a probe."""
@@ -128,6 +129,19 @@ class Links:
         return cls(
             local_bytes_per_s=local or _UNKNOWN_BYTES_PER_S, network=network_of(device, network)
         )
+
+    def source_for(self, nodes: int) -> str:
+        """Return where the times of a job's collectives come from, as a reader is told.
+
+        Args:
+            nodes: that the job's ranks lie on.
+        """
+        crossings = {group.nodes > 1 for _, group in self.curves}
+        if not crossings or (nodes > 1) in crossings:
+            return self.source
+        if nodes > 1:
+            return f"{self.source} (within a node; the {CATALOGUE} between nodes)"
+        return CATALOGUE
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""

@@ -256,7 +256,11 @@ def _print_model_settings(console: Console, settings: Mapping[str, Any]) -> None
 
 def _print_nothing_fits(console: Console, study: StudyView) -> None:
     if study.counts.get("complete"):
-        console.print("nothing was confirmed yet; go on with --resume")
+        for failed in study.confirmations:
+            console.print(
+                f"trial {failed.winner} failed its confirmation: {failed.failure}", markup=False
+            )
+        console.print("nothing is confirmed; go on with --resume")
         return
     which = "is predicted to run" if study.setup.evaluator == MODELLED else "ran to its end"
     console.print(

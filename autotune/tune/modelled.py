@@ -7,6 +7,7 @@ from autotune.environment import describe_environment
 from autotune.evaluate.kinds import MODELLED
 from autotune.evaluate.modelled import ModelledEvaluator
 from autotune.predict.memory.predict import Surroundings
+from autotune.predict.probe_file import check_device
 from autotune.predict.throughput import SpeedSurroundings
 from autotune.predict.throughput.surroundings import check_speeds
 from autotune.search.progress import Progress
@@ -33,6 +34,8 @@ def tune_modelled(job: Job, progress: Progress) -> TuneResult:
     local_ranks = wish.gpus_per_node_of(MODELLED)
     assert local_ranks is not None
     ceiling_bytes = parse_ceiling(request.memory_ceiling, device_bytes=device.memory_bytes)
+    if job.probed is not None:
+        check_device(job.probed, device.name, where=f"--probe {request.probe}")
     speed = SpeedSurroundings.of(
         device, local_ranks=local_ranks, network=request.link, probe=job.probed
     )
@@ -51,7 +54,7 @@ def tune_modelled(job: Job, progress: Progress) -> TuneResult:
         ceiling_bytes=ceiling_bytes,
         evaluator=evaluator.name,
         gpus_per_node=local_ranks,
-        communication=speed.links.source,
+        communication=speed.links.source_for(-(-job.workload.world_size // local_ranks)),
         links=speed.links.to_json(),
         gpu_type=device.name,
         environment={

@@ -19,7 +19,7 @@ from autotune.evaluate.measured import MeasuredEvaluator
 from autotune.hardware import find_device, known_device
 from autotune.pool.pool import Pool, PoolRequest
 from autotune.predict.communication import Links
-from autotune.predict.probe_file import host_slowdown
+from autotune.predict.probe_file import check_device, host_slowdown
 from autotune.predict.throughput import SpeedSurroundings
 from autotune.search.progress import Progress
 from autotune.search.screen import Screen
@@ -50,6 +50,8 @@ def tune_on_pool(job: Job, progress: Progress) -> TuneResult:
         emulate=job.wanted == EMULATED if job.wanted else None,
     )
     with interrupted_by_sigterm(), Pool(pool_request) as pool:
+        if job.probed is not None:
+            check_device(job.probed, pool.device_model, where=f"--probe {request.probe}")
         ceiling_bytes = parse_ceiling(request.memory_ceiling, device_bytes=pool.device_bytes)
         evaluator = _evaluator(job, pool, ceiling_bytes, progress)
         setup = _setup(job, pool, evaluator, ceiling_bytes)
@@ -84,13 +86,15 @@ def _evaluator(
     job: Job, pool: Pool, ceiling_bytes: int, progress: Progress
 ) -> MeasuredEvaluator | EmulatedEvaluator:
     links = _links(job, pool) if pool.emulates else None
+    gpus_per_node = job.wish.gpus_per_node_of(evaluator_of(pool))
     if not job.wanted and job.device_kind == "cuda":
-        progress.noted(describe_choice(pool, _communication(pool, links)))
+        world_size = job.workload.world_size
+        progress.noted(describe_choice(pool, _communication(links, gpus_per_node, world_size)))
     return make_evaluator(
         pool,
         workload=job.workload,
         ceiling_bytes=ceiling_bytes,
-        gpus_per_node=job.wish.gpus_per_node_of(evaluator_of(pool)),
+        gpus_per_node=gpus_per_node,
         links=links,
         node_host_bytes=job.node_host_bytes,
         host_slowdown=host_slowdown(job.probed) if job.probed else 1.0,
@@ -99,8 +103,11 @@ def _evaluator(
     )
 
 
-def _communication(pool: Pool, links: Links | None) -> str | None:
-    return (links.source if links else UNTIMED) if pool.emulates else None
+def _communication(links: Links | None, gpus_per_node: int | None, world_size: int) -> str | None:
+    """Return where the times of collectives come from; None of real ranks."""
+    if gpus_per_node is None:
+        return None
+    return links.source_for(-(-world_size // gpus_per_node)) if links else UNTIMED
 
 
 def _setup(
@@ -120,7 +127,7 @@ def _setup(
         ceiling_bytes=ceiling_bytes,
         evaluator=evaluator.name,
         gpus_per_node=gpus_per_node,
-        communication=_communication(pool, links),
+        communication=_communication(links, gpus_per_node, job.workload.world_size),
         links=links.to_json() if links else None,
         environment=environment | describe_shares(evaluator),
     )

@@ -1,12 +1,14 @@
 """Search, confirm and export, with any evaluator."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from autotune.evaluate import Evaluator
 from autotune.export import write_study_files
 from autotune.search.budget import Budget
-from autotune.search.confirm import best_of, confirm, is_complete, tokens_per_s
+from autotune.search.confirm import Confirmation, best_of, confirm, is_complete, tokens_per_s
 from autotune.search.loop import Search
 from autotune.search.progress import Progress
 from autotune.search.sampler import StoredStudy
@@ -117,8 +119,10 @@ def _confirm(
 ) -> None:
     """Confirm the fastest proposal against the fastest baseline; the next one if it fails.
 
-    If all of them fail, or there is none, the baseline is run by itself.
+    If all of them fail, or there is none, the baseline is run by itself. A confirmation of before
+    stands until there is a new one that decides.
     """
+    stands = _has_decided(stored.attributes)
     records = stored.records()
     baseline = best_of([r for r in records if r.candidate.is_baseline])
     finalists = sorted(
@@ -132,6 +136,19 @@ def _confirm(
             evaluator, winner, baseline, num_rounds=num_rounds, progress=progress
         )
         confirmations.append(confirmation.to_json())
-        stored.set_attribute("confirmations", confirmations)
+        if not stands or confirmation.exported is not None:
+            stored.set_attribute("confirmations", confirmations)
+            stands = False
         if confirmation.failure is None:
             return
+        if stands:
+            progress.noted(
+                f"trial {winner.number} failed when it was confirmed again, and what was "
+                f"confirmed before stands: {confirmation.failure}"
+            )
+
+
+def _has_decided(attributes: Mapping[str, Any]) -> bool:
+    """Whether a study has something that can be exported."""
+    known = attributes.get("confirmations", [])
+    return any(Confirmation.from_json(one).exported is not None for one in known)

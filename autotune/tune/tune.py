@@ -15,9 +15,14 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
         KeyboardInterrupt: after the running trials were ended; `--resume` goes on.
     """
     job = prepare(request, progress)
-    if job.wanted == MODELLED:
-        return tune_modelled(job, progress)
-    # Loaded here: it brings Ray, and a modelled study does without.
-    from autotune.tune.on_pool import tune_on_pool
+    try:
+        if job.wanted == MODELLED:
+            return tune_modelled(job, progress)
+        # Loaded here: it brings Ray, and a modelled study does without.
+        from autotune.tune.on_pool import tune_on_pool
 
-    return tune_on_pool(job, progress)
+        return tune_on_pool(job, progress)
+    except KeyboardInterrupt:
+        if job.folder.exists():
+            progress.noted(f"interrupted; --study {job.folder.name} --resume goes on")
+        raise

@@ -104,7 +104,8 @@ def test_a_probe_takes_the_catalogue_s_place(config: Path, tmp_path: Path) -> No
         for size in (1 << 20, 1 << 30)
     ]
     file = tmp_path / "probe.json"
-    file.write_text(json.dumps({"local_ranks": 8, "collectives": rows}))
+    told = {"format": 1, "device": "NVIDIA A100-SXM4-80GB", "world_size": 8, "local_ranks": 8}
+    file.write_text(json.dumps(told | {"collectives": rows}))
     request = _request(ds_config=config, probe=file)
     plan = plan_scale_out(request, (8,))
     assert plan.communication_takes_over_at == 8

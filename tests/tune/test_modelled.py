@@ -186,6 +186,27 @@ def test_it_is_resumed_for_the_same_job_only(ended: Ended, tmp_path: Path) -> No
     assert len(result.study.confirmations) >= 1
 
 
+def test_it_is_resumed_with_the_same_probe_only(ended: Ended, tmp_path: Path) -> None:
+    probes = []
+    for name, seconds in (("one", 1e-3), ("other", 1e-2)):
+        rows = [
+            {"kind": kind, "num_bytes": 1 << 26, "ranks": list(range(8)), "s": seconds}
+            for kind in ("all_gather", "reduce_scatter", "all_reduce")
+        ]
+        told = {"format": 1, "device": "h100-80gb", "world_size": 8, "local_ranks": 8}
+        probes.append(tmp_path / f"{name}.json")
+        probes[-1].write_text(json.dumps(told | {"collectives": rows}), encoding="utf-8")
+    here = replace(ended.request, gpus=8, trials=4, study="p", probe=probes[0])
+    here = replace(here, resume=False, studies_folder=tmp_path)
+    assert tune(here, Silent()).study.setup.communication == "probe"
+    tune(replace(here, resume=True), Silent())
+    with pytest.raises(StoreError, match="--resume p: --probe measured other times than the stud"):
+        tune(replace(here, resume=True, probe=probes[1]), Silent())
+    # It says nothing of what lies between nodes.
+    wide = tune(replace(here, study="w", gpus=64), Silent())
+    assert wide.study.setup.communication == "probe (within a node; the catalogue between nodes)"
+
+
 def test_the_gate_does_not_measure_against_it(ended: Ended) -> None:
     record = read_record(ended.folder / "record.json")
     subject = Subject(config=record.ds_config, launch=Launch(gpus=64))

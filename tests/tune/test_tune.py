@@ -104,6 +104,20 @@ def test_a_finalist_that_fails_gives_way_to_the_next(tmp_path: Path) -> None:
     assert len(set(labels)) == len(labels)
 
 
+def test_what_was_confirmed_stands_until_something_else_is(tmp_path: Path) -> None:
+    here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS), on_disk=True)
+    first = _run(here, trials=26)
+    before = _written(here)
+    here.evaluator.override = _failing(here, "confirm")
+    again = _run(here, trials=26, resume=True)
+    assert again.study.confirmations == first.study.confirmations
+    assert _written(here)["tokens_per_s"] == before["tokens_per_s"]
+    here.evaluator.override = _failing(here)
+    third = _run(here, trials=26, rounds=4, resume=True)
+    assert third.study.exported == first.study.exported
+    assert [len(c.winner_runs) for c in third.study.confirmations] == [4]
+
+
 def test_a_finalist_that_diverges_gives_way_too(tmp_path: Path) -> None:
     here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS))
 
