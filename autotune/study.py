@@ -135,10 +135,14 @@ class StudyView:
     @property
     def counts(self) -> Mapping[str, int]:
         """Trials by status; `running` without an outcome, `interrupted` if they are asked again."""
-        return Counter(map(_count_as, self.records))
+        return Counter(map(status_word, self.records))
 
 
-def _count_as(record: TrialRecord) -> str:
+def status_word(record: TrialRecord) -> str:
+    """Return a trial's status, as a reader is told.
+
+    `running` without an outcome, `interrupted` if it is asked again, else its outcome's.
+    """
     if record.outcome is None:
         return "running"
     return "interrupted" if record.interrupted else record.outcome.status.value

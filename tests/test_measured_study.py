@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from statistics import median
 
+import pandas as pd
 import pytest
 
 from autotune.export import write_study_files
@@ -38,6 +39,8 @@ def test_its_files_can_be_rebuilt_from_its_storage(study: StudyView, tmp_path: P
 
 
 def test_it_has_thirty_trials(study: StudyView) -> None:
+    table = pd.read_csv(FOLDER / "trials.csv")
+    assert set(table[table["status"] == "interrupted"]["trial"]) == {19, 26}
     counts = dict(study.counts)
     assert counts.pop("interrupted") == 2
     assert counts == {"complete": 15, "over_ceiling": 5, "slow": 10}

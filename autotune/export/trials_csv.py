@@ -7,7 +7,7 @@ from autotune.outcome import Outcome, Status
 from autotune.search.candidate import TrialRecord
 from autotune.search.confirm import run_label
 from autotune.search.screen import Rejection
-from autotune.study import StudyView
+from autotune.study import StudyView, status_word
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,7 +91,7 @@ def _rows(label: str, record: TrialRecord, outcome: Outcome) -> Iterator[dict[st
         "trial": record.number,
         "source": record.candidate.source,
         "evaluator": outcome.evaluator,
-        "status": outcome.status.value,
+        "status": status_word(record) if outcome is record.outcome else outcome.status.value,
         "duration_s": outcome.duration_s,
         **record.candidate.values,
     }

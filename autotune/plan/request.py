@@ -18,6 +18,7 @@ from autotune.predict.probe_file import check_device, read_probe
 from autotune.predict.smallest import GPUS_PER_NODE, MAX_GPUS
 from autotune.predict.throughput import SpeedSurroundings
 from autotune.predict.training import ModelSettings, said_precision
+from autotune.space.searchable import ATTENTIONS
 from autotune.workload import Workload, resolve_workload
 
 
@@ -62,6 +63,10 @@ class PlanRequest:
         ):
             if value is not None and value < 1:
                 faults.append(f"{name} {value}: must be at least 1")
+        attention = self.attn_implementation
+        if attention is not None and attention not in ATTENTIONS:
+            known = ", ".join(ATTENTIONS)
+            faults.append(f"--attn-implementation {attention}: must be one of {known}")
         if not faults and self.nodes and self.gpus % self.nodes:
             faults.append(f"--nodes {self.nodes}: does not divide {self.gpus} GPUs")
         if self.nodes and self.gpus_per_node:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from autotune.fields.table import Field, field_of, known_fields, nearest
 
+ATTENTIONS = ("eager", "sdpa", "flash_attention_2")
 MODEL_FIELDS: Mapping[str, Field] = {
     field.key: field
     for field in (
@@ -12,7 +13,7 @@ MODEL_FIELDS: Mapping[str, Field] = {
             key="model.attn_implementation",
             type="str",
             default="sdpa",
-            choices=("eager", "sdpa", "flash_attention_2"),
+            choices=ATTENTIONS,
         ),
     )
 }

@@ -202,6 +202,11 @@ def test_there_may_be_no_smallest_count() -> None:
         ({"nodes": 2, "gpus_per_node": 4}, HardwareError, "one follows from the other; give one"),
         ({"link": "string"}, HardwareError, "--link string: unknown network; known: ib-edr-100"),
         ({"probe": Path("nowhere.json")}, HardwareError, "--probe nowhere.json: no such file"),
+        (
+            {"attn_implementation": "foo"},
+            HardwareError,
+            "--attn-implementation foo: must be one of eager, sdpa, flash_attention_2",
+        ),
         ({"memory_ceiling": "81GiB"}, HardwareError, "is above the device's 79.11 GiB"),
         ({"memory_ceiling": "80"}, HardwareError, r"GB \(1000\^3 bytes\) or GiB"),
         ({"host_memory": "-1GiB"}, HardwareError, "--host-memory -1GiB: must be more than zero"),
