@@ -166,7 +166,7 @@ def plan_scale_out(
     for gpus in sorted(set(counts)):
         sized = replace(request, gpus=gpus)
         # Whatever is wrong at every number is the caller's fault, not a line.
-        _ = sized.shape, sized.device, sized.network, sized.surroundings(gpus)
+        _ = sized.shape, sized.device, sized.network, sized.surroundings(gpus), sized.probed
         try:
             worlds.append(of_one(sized))
         except AutotuneError as error:

@@ -7,6 +7,7 @@ from rich.table import Table
 from autotune.ceiling import GIB
 from autotune.plan import ScaleOutPlan
 from autotune.plan.scale_out import World
+from autotune.predict.communication import CATALOGUE
 
 _SHOWN = (
     "zero_optimization.stage",
@@ -46,6 +47,8 @@ def print_scale_out_plan(plan: ScaleOutPlan) -> None:
             console.print(f"{world.gpus:,} GPUs: {world.problem}")
         elif not world.fits:
             console.print(f"{world.gpus:,} GPUs: does not fit")
+        if world.throughput is not None and world.throughput.links != CATALOGUE:
+            console.print(f"{world.gpus:,} GPUs: links by {world.throughput.links}", markup=False)
     _print_moves(console, plan)
     _print_sending(console, plan)
 

@@ -114,7 +114,9 @@ def predict_target(target: Target, exported: Candidate, *, seed: int) -> dict[st
         "gpus": target.workload.world_size,
         "gpus_per_node": target.speed.local_ranks,
         "global_batch_size": target.workload.global_batch_size,
-        "links": target.speed.links.source,
+        "links": target.speed.links.source_for(
+            -(-target.workload.world_size // target.speed.local_ranks)
+        ),
         "corrected_by_trials": len(target.speed_calibration.pairs),
         "ds_config": dict(there.ds_config),
     }

@@ -6,6 +6,7 @@ import pytest
 
 from autotune.errors import HardwareError, WorkloadError
 from autotune.plan import PlanRequest, plan_scale_out, read_counts
+from autotune.report.scale_out import print_scale_out_plan
 from tests.plan.test_plan import request, run
 
 COUNTS = (8, 64, 512)
@@ -97,7 +98,9 @@ def test_nothing_fits_anywhere(config: Path) -> None:
     assert "1 GPUs: does not fit" in done.stdout
 
 
-def test_a_probe_takes_the_catalogue_s_place(config: Path, tmp_path: Path) -> None:
+def test_a_probe_takes_the_catalogue_s_place(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = [
         {"kind": kind, "num_bytes": size, "ranks": list(range(8)), "s": 1.0}
         for kind in ("all_gather", "reduce_scatter", "all_reduce")
@@ -110,6 +113,14 @@ def test_a_probe_takes_the_catalogue_s_place(config: Path, tmp_path: Path) -> No
     plan = plan_scale_out(request, (8,))
     assert plan.communication_takes_over_at == 8
     assert plan.to_json()["worlds"][0]["throughput"]["links"] == "probe"
+    print_scale_out_plan(plan_scale_out(request, (8, 64)))
+    printed = capsys.readouterr().out
+    assert "8 GPUs: links by probe\n" in printed
+    assert "64 GPUs: links by probe (within a node; the catalogue between nodes)\n" in printed
+    file.write_text(json.dumps(told | {"collectives": rows, "device": "cpu"}))
+    again = _request(ds_config=config, probe=file)
+    with pytest.raises(HardwareError, match="measured on cpu, and the job runs on a100-80gb"):
+        plan_scale_out(again, (8, 64))
 
 
 def test_the_last_link_wins_only_between_nodes(config: Path) -> None:

@@ -33,7 +33,7 @@ class Throughput:
     mfu: float
     """Of the device's dense peak."""
     links: str
-    """catalogue or probe: where the collectives' times come from."""
+    """Where the collectives' times come from: catalogue, probe, or each in part."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -64,7 +64,7 @@ def predict_throughput(
         items=items,
         tflops_per_gpu=flops_per_gpu / 1e12,
         mfu=flops_per_gpu / surroundings.device.flops(training.precision),
-        links=surroundings.links.source,
+        links=surroundings.links.source_for(surroundings.group(training).nodes),
     )
 
 
