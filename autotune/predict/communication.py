@@ -130,16 +130,16 @@ class Links:
             local_bytes_per_s=local or _UNKNOWN_BYTES_PER_S, network=network_of(device, network)
         )
 
-    def source_for(self, nodes: int) -> str:
+    def source_for(self, job: Group) -> str:
         """Return where the times of a job's collectives come from, as a reader is told.
 
         Args:
-            nodes: that the job's ranks lie on.
+            job: all its ranks.
         """
         crossings = {group.nodes > 1 for _, group in self.curves}
-        if not crossings or (nodes > 1) in crossings:
+        if not crossings or (job.nodes > 1) in crossings:
             return self.source
-        if nodes > 1:
+        if job.nodes > 1:
             return f"{self.source} (within a node; the {CATALOGUE} between nodes)"
         return CATALOGUE
 

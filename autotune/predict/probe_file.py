@@ -33,7 +33,8 @@ def read_probe(path: Path) -> dict[str, Any]:
     """Read what a probe measured.
 
     Raises:
-        HardwareError: it is no such file, of another version, or damaged; every fault is named.
+        HardwareError: it is no such file, of another version, or damaged; the first faults
+            are named.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -113,13 +114,14 @@ def _row_faults(row: Any, world_size: int) -> Iterator[str]:
     if not isinstance(row, dict):
         yield f"{row!r}: must be an object"
         return
-    kind, num_bytes, ranks, s = (row.get(key) for key in ("kind", "num_bytes", "ranks", "s"))
+    kind, num_bytes, s = (row.get(key) for key in ("kind", "num_bytes", "s"))
+    ranks: Any = row.get("ranks")
     if kind not in KINDS:
         yield f"kind={kind!r}: must be one of {', '.join(KINDS)}"
     if not _is_count(num_bytes):
         yield f"num_bytes={num_bytes!r}: must be a whole number of at least 1"
     known = isinstance(ranks, list) and all(rank in range(world_size) for rank in ranks)
-    if not known or len(set(ranks or ())) != len(ranks or ()) or len(ranks or ()) < 2:
+    if not known or not 2 <= len(ranks) == len(set(ranks)):
         yield f"ranks={ranks!r}: must be at least two different ones, from 0 to {world_size - 1}"
     if not _is_positive(s):
         yield f"s={s!r}: must be a number of seconds above 0"

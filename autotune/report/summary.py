@@ -206,14 +206,18 @@ def _print_throttled(console: Console, study: StudyView) -> None:
         )
 
 
-def _print_verdict(console: Console, study: StudyView, confirmation: Confirmation) -> None:
-    exported = study.exported
-    assert exported is not None
+def _print_failed_confirmations(console: Console, study: StudyView) -> None:
     for failed in study.confirmations:
         if failed.failure is not None:
             console.print(
                 f"trial {failed.winner} failed its confirmation: {failed.failure}", markup=False
             )
+
+
+def _print_verdict(console: Console, study: StudyView, confirmation: Confirmation) -> None:
+    exported = study.exported
+    assert exported is not None
+    _print_failed_confirmations(console, study)
     if confirmation.keeps_baseline:
         what = "the model's error" if study.setup.evaluator == MODELLED else "the spread"
         console.print(
@@ -256,10 +260,7 @@ def _print_model_settings(console: Console, settings: Mapping[str, Any]) -> None
 
 def _print_nothing_fits(console: Console, study: StudyView) -> None:
     if study.counts.get("complete"):
-        for failed in study.confirmations:
-            console.print(
-                f"trial {failed.winner} failed its confirmation: {failed.failure}", markup=False
-            )
+        _print_failed_confirmations(console, study)
         console.print("nothing is confirmed; go on with --resume")
         return
     which = "is predicted to run" if study.setup.evaluator == MODELLED else "ran to its end"

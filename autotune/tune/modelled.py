@@ -6,6 +6,7 @@ from autotune.ceiling import parse_ceiling
 from autotune.environment import describe_environment
 from autotune.evaluate.kinds import MODELLED
 from autotune.evaluate.modelled import ModelledEvaluator
+from autotune.predict.communication import Group
 from autotune.predict.memory.predict import Surroundings
 from autotune.predict.probe_file import check_device
 from autotune.predict.throughput import SpeedSurroundings
@@ -54,7 +55,9 @@ def tune_modelled(job: Job, progress: Progress) -> TuneResult:
         ceiling_bytes=ceiling_bytes,
         evaluator=evaluator.name,
         gpus_per_node=local_ranks,
-        communication=speed.links.source_for(-(-job.workload.world_size // local_ranks)),
+        communication=speed.links.source_for(
+            Group.whole(job.workload.world_size, local_ranks=local_ranks)
+        ),
         links=speed.links.to_json(),
         gpu_type=device.name,
         environment={

@@ -18,7 +18,7 @@ from autotune.evaluate.kinds import EMULATED, UNTIMED
 from autotune.evaluate.measured import MeasuredEvaluator
 from autotune.hardware import find_device, known_device
 from autotune.pool.pool import Pool, PoolRequest
-from autotune.predict.communication import Links
+from autotune.predict.communication import Group, Links
 from autotune.predict.probe_file import check_device, host_slowdown
 from autotune.predict.throughput import SpeedSurroundings
 from autotune.search.progress import Progress
@@ -107,7 +107,8 @@ def _communication(links: Links | None, gpus_per_node: int | None, world_size: i
     """Return where the times of collectives come from; None of real ranks."""
     if gpus_per_node is None:
         return None
-    return links.source_for(-(-world_size // gpus_per_node)) if links else UNTIMED
+    job = Group.whole(world_size, local_ranks=gpus_per_node)
+    return links.source_for(job) if links else UNTIMED
 
 
 def _setup(

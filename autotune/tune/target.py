@@ -12,6 +12,7 @@ from autotune.evaluate.kinds import MODELLED
 from autotune.fields.table import default_of
 from autotune.hardware import Device
 from autotune.predict.calibration import Calibration
+from autotune.predict.communication import Group
 from autotune.predict.memory.predict import Surroundings, predict_memory
 from autotune.predict.speed_calibration import SpeedCalibration
 from autotune.predict.throughput import SpeedSurroundings, Throughput
@@ -115,7 +116,7 @@ def predict_target(target: Target, exported: Candidate, *, seed: int) -> dict[st
         "gpus_per_node": target.speed.local_ranks,
         "global_batch_size": target.workload.global_batch_size,
         "links": target.speed.links.source_for(
-            -(-target.workload.world_size // target.speed.local_ranks)
+            Group.whole(target.workload.world_size, local_ranks=target.speed.local_ranks)
         ),
         "corrected_by_trials": len(target.speed_calibration.pairs),
         "ds_config": dict(there.ds_config),

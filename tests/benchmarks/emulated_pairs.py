@@ -160,9 +160,7 @@ def row(number: int, kind: str, outcome: Outcome, workload: Workload) -> dict[st
             "allocated_bytes": max(m.allocated_bytes or 0 for m in fattest.memory),
             "reserved_bytes": max(m.reserved_bytes or 0 for m in fattest.memory),
             "host_bytes": fattest.host_bytes,
-            "reserved_bytes_by_rank": {
-                rank.rank: max(m.reserved_bytes or 0 for m in rank.memory) for rank in ranks
-            },
+            "rank": fattest.rank,
         }
     return kept
 

@@ -34,11 +34,12 @@ def test_an_emulated_rank_allocates_what_a_real_one_does(
 ) -> None:
     found = errors(rows[cards])
     assert len(found) == number
-    # At stage 2 ranks differ: with two the last one was played, with four the first.
+    # Four played rank 0; at stage 2 another one held a little more. Of two the last was played:
+    # there the next test says what each of them reserves.
     assert all(abs(error["allocated"]) < 1e-3 for error in found)
-    alike = [error for error in found if PAIRS[error["pair"]].stage != 2]
-    assert max(abs(error["allocated"]) for error in alike) < 2e-4
-    assert max(abs(error["reserved"]) for error in alike) < 0.02
+    alike = [error for error in found if cards == 4 or PAIRS[error["pair"]].stage != 2]
+    assert sum(abs(error["allocated"]) < 1e-4 for error in alike) >= len(alike) - 1
+    assert all(abs(error["reserved"]) < 0.02 for error in alike)
 
 
 def test_where_ranks_differ_each_reserves_what_the_model_says_of_it(
@@ -94,9 +95,9 @@ def test_what_is_slow_between_two_cards_is_slow_here(rows: dict[int, Rows]) -> N
         assert here >= really / 2
 
 
-@pytest.mark.parametrize(("cards", "whole"), [(2, True), (4, False)])
+@pytest.mark.parametrize("cards", FILES)
 def test_the_readme_has_the_table(
-    rows: dict[int, Rows], cards: int, capsys: pytest.CaptureFixture[str], *, whole: bool
+    rows: dict[int, Rows], cards: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     print_table(rows[cards])
     text = (ROOT / "README.md").read_text("utf-8")
@@ -104,8 +105,7 @@ def test_the_readme_has_the_table(
     table = [line for line in lines if line.startswith("|")]
     rest = [line for line in lines if not line.startswith("|")]
     assert len({line.count("|") for line in table}) == 1
-    if whole:
-        assert all(line in text for line in table)
+    assert all(line in text for line in table)
     assert rest[0].startswith(f"allocated: {len(errors(rows[cards]))} pairs, median 0.00%")
 
 

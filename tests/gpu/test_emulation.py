@@ -14,9 +14,14 @@ from typing import Any
 
 import pytest
 
+from autotune.model_shape import shape_from_hf_config
 from autotune.outcome import Phase, RankMeasurement, rank_from_json
 from autotune.pool.slot import _parent_environment
+from autotune.predict.memory.predict import fattest_rank
+from autotune.predict.training import ModelSettings, read_training
 from autotune.trial.spec import Emulation, StepRule, TrialSpec
+from autotune.workload import resolve_workload
+from tests.predict.rows import H200
 
 pytestmark = pytest.mark.gpu
 
@@ -106,7 +111,7 @@ def emulated(spec: TrialSpec) -> TrialSpec:
         spec,
         label=spec.label.replace("real", "emulated"),
         emulation=Emulation(
-            rank=played_rank(stage_of(spec), world),
+            rank=played_rank(spec),
             world_size=world,
             local_world_size=world,
             host_bytes=1 << 40,
@@ -114,13 +119,16 @@ def emulated(spec: TrialSpec) -> TrialSpec:
     )
 
 
-def played_rank(stage: int, world: int) -> int:
-    """Return one that differs from rank 0 where ranks differ."""
-    return world - 1 if stage == 2 else 0
-
-
-def stage_of(spec: TrialSpec) -> int:
-    return int(spec.ds_config["zero_optimization"]["stage"])
+def played_rank(spec: TrialSpec) -> int:
+    """Return the rank that the emulated evaluator would play: the one that holds the most."""
+    workload = resolve_workload(
+        shape_from_hf_config(dict(spec.hf_config), name="model", where="model"),
+        gpus=world_size_of(spec),
+        base={},
+        seq_len=spec.seq_len,
+        global_batch_size=int(spec.ds_config["train_batch_size"]),
+    )
+    return fattest_rank(read_training(spec.ds_config, workload, ModelSettings()), H200)
 
 
 def peaks(rank: RankMeasurement) -> Mapping[Phase, int]:
@@ -139,7 +147,7 @@ def card() -> Iterator[SharedCard]:
 def pairs(
     card: SharedCard, make_spec: MakeSpec
 ) -> Callable[[int], Mapping[int, tuple[RankMeasurement, RankMeasurement]]]:
-    """Return a function that gives, by world, a real rank and the one that plays it.
+    """Return a function that gives, by world, the real rank that holds the most and the played one.
 
     All worlds run side by side.
     """
@@ -150,7 +158,7 @@ def pairs(
         measured = card.run(*real, *map(emulated, real))
         return {
             world: (
-                measured[i][played_rank(stage, world)],
+                max(measured[i], key=lambda rank: max(peaks(rank).values())),
                 measured[i + len(WORLDS)][0],
             )
             for i, world in enumerate(WORLDS)

@@ -57,7 +57,7 @@ def log_width(
     """
     step_s = sum(items.values())
     share = {name: seconds / step_s for name, seconds in items.items()}
-    probed = surroundings.links.source_for(surroundings.group(training).nodes) == "probe"
+    probed = surroundings.links.source_for(surroundings.group(training)) == "probe"
     offloads = training.zero.offload_optimizer.enabled
     known_adam = surroundings.cpu_adam_elements_per_s is not None
     splits = surroundings.tensor_parallel > 1 or surroundings.pipeline_stages > 1

@@ -64,7 +64,7 @@ def predict_throughput(
         items=items,
         tflops_per_gpu=flops_per_gpu / 1e12,
         mfu=flops_per_gpu / surroundings.device.flops(training.precision),
-        links=surroundings.links.source_for(surroundings.group(training).nodes),
+        links=surroundings.links.source_for(surroundings.group(training)),
     )
 
 
