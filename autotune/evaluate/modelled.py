@@ -16,7 +16,7 @@ from autotune.predict.memory.bill import Bill
 from autotune.predict.memory.items import Part
 from autotune.predict.memory.predict import Surroundings, predict_memory
 from autotune.predict.speed_calibration import SpeedCalibration
-from autotune.predict.throughput import SpeedSurroundings, predict_throughput
+from autotune.predict.throughput import SpeedSurroundings
 from autotune.predict.training import ModelSettings, Training, read_training
 from autotune.step_times import Interval
 from autotune.workload import Workload
@@ -74,7 +74,7 @@ class ModelledEvaluator:
         return read_training(request.ds_config, self.workload, settings)
 
     def _modelled(self, training: Training, bill: Bill) -> Modelled:
-        speed = self.calibration.correct(predict_throughput(training, self.speed))
+        speed = self.calibration.predict(training, self.speed)
         device = bill.device
         return Modelled(
             tokens_per_s=Interval(

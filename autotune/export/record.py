@@ -141,6 +141,7 @@ def _speed(study: StudyView, confirmation: Confirmation) -> dict[str, Any] | Non
         "num_compared": report.num_compared,
         "mean_error": report.mean_error,
         "worst_error": report.worst_error,
+        "host_slowness": report.host_slowness,
         **{role: _predicted(report, number, runs) for role, (number, runs) in pairs.items()},
     }
 

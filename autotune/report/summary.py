@@ -184,8 +184,15 @@ def _print_speed_model(console: Console, study: StudyView) -> None:
         return
     console.print(
         f"speed model on {speed.num_compared} trials of this study: mean error "
-        f"{speed.mean_error:.1%}, worst {speed.worst_error:+.1%}"
+        f"{speed.mean_error:.1%}, worst {speed.worst_error:+.1%}{_host(speed.host_slowness)}"
     )
+
+
+def _host(slowness: float | None) -> str:
+    """Return what trials have taught the model of the host; nothing where that is little."""
+    if slowness in (None, 1.0):
+        return ""
+    return f"; by the trials, what waits for Python takes {slowness:.1f} times as long here"
 
 
 def _print_throttled(console: Console, study: StudyView) -> None:

@@ -32,8 +32,8 @@ def fastest_first(
 ) -> Iterator[Candidate]:
     """Yield points of a space that fit by the closed form, the fastest by the model first.
 
-    Always the same points for the same seed: what trials teach the speed model is one factor, which
-    does not change their order.
+    Always the same points for the same seed; their order is that of the model as the trials so far
+    have corrected it.
 
     Args:
         space: bound to the workload.
@@ -47,8 +47,8 @@ def fastest_first(
         for proposal in islice(draw_proposals(space, seed=seed), MAX_DRAWN)
     )
     fitting = islice(filter(screen.may_fit, drawn), MAX_PREDICTED)
-    predicted = ((candidate, speed.predict(candidate)) for candidate in fitting)
-    ranked = [(c, speed.calibration.correct(p).tokens_per_s) for c, p in predicted if p is not None]
+    predicted = ((candidate, speed.corrected(candidate)) for candidate in fitting)
+    ranked = [(c, p.tokens_per_s) for c, p in predicted if p is not None]
     ranked.sort(key=lambda pair: -pair[1])
     return (candidate for candidate, _ in ranked)
 

@@ -1,15 +1,20 @@
 """What the speed model says of a study's candidates, and how right it was on its trials."""
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from autotune.errors import AutotuneError
 from autotune.outcome import Outcome, Status
+from autotune.predict.pairs import Pairs
 from autotune.predict.speed_calibration import SpeedCalibration
-from autotune.predict.throughput import SpeedSurroundings, Throughput, predict_throughput
+from autotune.predict.throughput import SpeedSurroundings, Throughput
 from autotune.search.candidate import Candidate, TrialRecord, training_of
 from autotune.workload import Workload
+
+LEAST_STEPS = 2
+"""One step alone may be any: some offloaded ones took four times as long as those after them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +28,9 @@ class SpeedReport:
     worst_error: float | None
     predicted: Mapping[str, tuple[float, float, float]]
     """By trial number: tokens/s of all ranks, and how low and high they may be."""
+    host_slowness: float | None = None
+    """By the trials, how many times as long the hosts take for their part as the model says; None
+    in a study that is older than this question."""
 
     def of_trial(self, number: int) -> tuple[float, float, float] | None:
         """Return what was predicted of a complete trial, if it could be."""
@@ -35,6 +43,7 @@ class SpeedReport:
             "mean_error": self.mean_error,
             "worst_error": self.worst_error,
             "predicted": {number: list(speeds) for number, speeds in self.predicted.items()},
+            "host_slowness": self.host_slowness,
         }
 
     @classmethod
@@ -48,36 +57,44 @@ class SpeedReport:
 
 @dataclass(slots=True, kw_only=True)
 class SpeedModel:
-    """Predicts the speed of one study's candidates, and is corrected by its complete trials."""
+    """Predicts the speed of one study's candidates, and is corrected by its trials."""
 
     workload: Workload
     surroundings: SpeedSurroundings
     """Of the ranks that the trials really have, or pretend to have."""
     calibration: SpeedCalibration = field(default_factory=SpeedCalibration)
-    _predicted: dict[str, Throughput | None] = field(default_factory=dict)
-    """By identity: a prediction takes 5 to 15 ms."""
+    _predicted: dict[tuple[str, SpeedCalibration], Throughput | None] = field(default_factory=dict)
+    """By identity and what was known: a prediction takes 5 to 15 ms."""
 
     def predict(self, candidate: Candidate) -> Throughput | None:
         """Return the uncorrected prediction; None if the model cannot read the candidate."""
-        identity = candidate.identity(self.workload.world_size)
-        if identity not in self._predicted:
-            self._predicted[identity] = self._predict(candidate)
-        return self._predicted[identity]
+        return self._predict(candidate, SpeedCalibration())
 
-    def _predict(self, candidate: Candidate) -> Throughput | None:
-        try:
-            return predict_throughput(training_of(candidate, self.workload), self.surroundings)
-        except AutotuneError:
-            return None
+    def corrected(self, candidate: Candidate) -> Throughput | None:
+        """Return the prediction as the trials so far would have it; None as above."""
+        return self._predict(candidate, self.calibration)
+
+    def _predict(self, candidate: Candidate, calibration: SpeedCalibration) -> Throughput | None:
+        key = candidate.identity(self.workload.world_size), calibration
+        if key not in self._predicted:
+            try:
+                training = training_of(candidate, self.workload)
+                self._predicted[key] = calibration.predict(training, self.surroundings)
+            except AutotuneError:
+                self._predicted[key] = None
+        return self._predicted[key]
 
     def learn(self, candidate: Candidate, outcome: Outcome) -> None:
-        """Take in how fast a trial really was."""
-        if outcome.status is not Status.COMPLETE:
+        """Take in how fast a trial really was, unless it was stopped after a single step."""
+        if outcome.status not in (Status.COMPLETE, Status.SLOW) or outcome.measurement is None:
             return
-        predicted = self.predict(candidate)
-        if predicted is not None:
-            self.calibration = self.calibration.and_pair(
-                predicted.tokens_per_s, outcome.tokens_per_s.mean
+        if len(outcome.measurement.all_step_s) < LEAST_STEPS:
+            return
+        with contextlib.suppress(AutotuneError):
+            self.calibration = self.calibration.and_trial(
+                training_of(candidate, self.workload),
+                self.surroundings,
+                outcome.tokens_per_s.mean,
             )
 
     def report(self, records: Iterable[TrialRecord]) -> SpeedReport:
@@ -86,15 +103,23 @@ class SpeedModel:
         Args:
             records: the study's trials.
         """
-        complete = [r for r in records if r.outcome and r.outcome.status is Status.COMPLETE]
-        predictions = {str(r.number): self.predict(r.candidate) for r in complete}
+        pairs, predicted = Pairs(), {}
+        for record in records:
+            outcome = record.outcome
+            if outcome is None or outcome.status is not Status.COMPLETE:
+                continue
+            speed = self.predict(record.candidate)
+            if speed is not None:
+                pairs = pairs.and_pair(speed.tokens_per_s, outcome.tokens_per_s.mean)
+                predicted[str(record.number)] = (
+                    speed.tokens_per_s,
+                    speed.tokens_per_s_low,
+                    speed.tokens_per_s_high,
+                )
         return SpeedReport(
-            num_compared=len(self.calibration.pairs),
-            mean_error=self.calibration.mean_error,
-            worst_error=self.calibration.worst_error,
-            predicted={
-                number: (p.tokens_per_s, p.tokens_per_s_low, p.tokens_per_s_high)
-                for number, p in predictions.items()
-                if p is not None
-            },
+            num_compared=len(pairs.pairs),
+            mean_error=pairs.mean_error,
+            worst_error=pairs.worst_error,
+            predicted=predicted,
+            host_slowness=self.calibration.host_slowness,
         )

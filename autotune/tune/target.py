@@ -109,6 +109,7 @@ def predict_target(target: Target, exported: Candidate, *, seed: int) -> dict[st
         seed: of the points that it is compared with.
     """
     screen, speed = target.screen(), target.speed_model()
+    here = replace(target.here, calibration=target.speed_calibration)
     there = _moved(exported, target.workload)
     told: dict[str, Any] = {
         "evaluator": MODELLED,
@@ -118,14 +119,13 @@ def predict_target(target: Target, exported: Candidate, *, seed: int) -> dict[st
         "links": target.speed.links.source_for(
             Group.whole(target.workload.world_size, local_ranks=target.speed.local_ranks)
         ),
-        "corrected_by_trials": len(target.speed_calibration.pairs),
+        "corrected_by_trials": len(target.speed_calibration.trials),
         "ds_config": dict(there.ds_config),
     }
-    predicted = speed.predict(there)
-    if predicted is None:
+    corrected = speed.corrected(there)
+    if corrected is None:
         return told | {"problem": "the models cannot read this config", "tokens_per_s": None}
     bill = predict_memory(training_of(there, target.workload), target.memory)
-    corrected = speed.calibration.correct(predicted)
     best = _best(target, there, seed=seed, screen=screen, speed=speed)
     return told | {
         "problem": None if bill.fits else "it is predicted not to fit there",
@@ -139,8 +139,7 @@ def predict_target(target: Target, exported: Candidate, *, seed: int) -> dict[st
         "memory": _memory(target, bill.device.peak_allocated_bytes, bill.device.outside_bytes)
         | {"margin": target.memory_calibration.margin(bill.device.margin), "fits": bill.fits},
         "moves": _moves(exported, best),
-        "best": _told_best(best, corrected, speed)
-        | {"ratio_here": _ratio(target.here, best, exported)},
+        "best": _told_best(best, corrected, speed) | {"ratio_here": _ratio(here, best, exported)},
     }
 
 
@@ -153,9 +152,9 @@ def _memory(target: Target, allocated_bytes: int, outside_bytes: int) -> dict[st
 
 
 def _told_best(best: Candidate, there: Throughput, speed: SpeedModel) -> dict[str, Any]:
-    predicted = speed.predict(best)
+    predicted = speed.corrected(best)
     assert predicted is not None
-    ratio = speed.calibration.correct(predicted).tokens_per_s / there.tokens_per_s
+    ratio = predicted.tokens_per_s / there.tokens_per_s
     probed = there.links == "probe"
     width = math.exp(ratio_log_width(predicted.items, there.items, probed=probed))
     return {
@@ -182,7 +181,7 @@ def _moved(candidate: Candidate, workload: Workload) -> Candidate:
 
 def _ratio(speed: SpeedModel, one: Candidate, other: Candidate) -> float | None:
     """Return what the model says of two configs on the study's own ranks; None if it cannot."""
-    predicted = [speed.predict(_moved(c, speed.workload)) for c in (one, other)]
+    predicted = [speed.corrected(_moved(c, speed.workload)) for c in (one, other)]
     first, second = predicted
     return first.tokens_per_s / second.tokens_per_s if first and second else None
 
@@ -213,8 +212,8 @@ class _Neighbours:
     speed: SpeedModel
 
     def rate(self, candidate: Candidate) -> float:
-        """Return the tokens/s by the uncorrected model; the correction is one factor for all."""
-        predicted = self.speed.predict(candidate)
+        """Return the tokens/s, as the study's trials have corrected them."""
+        predicted = self.speed.corrected(candidate)
         return predicted.tokens_per_s if predicted else 0.0
 
     def with_values(self, values: Mapping[str, Scalar]) -> Candidate:

@@ -95,6 +95,7 @@ def main() -> None:
         "pairs on two cards of another host": pairs("x2_other_host"),
         "pairs on four cards": pairs("x4"),
         "emulated pairs on two cards": pairs("x2", kind=EMULATED),
+        "older landscape": landscape(older=True),
         "landscape": landscape(),
     }
     for name, runs in sets.items():

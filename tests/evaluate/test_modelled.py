@@ -9,7 +9,7 @@ from autotune.hardware import find_device
 from autotune.model_shape import load_model_shape
 from autotune.outcome import Modelled, Outcome, Status
 from autotune.predict.memory.predict import Surroundings
-from autotune.predict.speed_calibration import SpeedCalibration
+from autotune.predict.speed_calibration import HOSTS, SpeedCalibration, TimedTrial
 from autotune.predict.throughput import SpeedSurroundings
 from autotune.step_times import Interval
 from autotune.workload import resolve_workload
@@ -84,7 +84,8 @@ def test_measured_trials_of_the_study_correct_it(evaluator: ModelledEvaluator) -
     plain = Subject(evaluator=evaluator, workload=evaluator.workload)
     request = plain.request("plain", stage=0)
     before = plain.evaluate(request).tokens_per_s
-    calibration = SpeedCalibration(pairs=((before.mean, before.mean / 2),) * 5)
+    trial = TimedTrial(measured=before.mean / 2, predicted=(before.mean,) * len(HOSTS))
+    calibration = SpeedCalibration(trials=(trial,) * 5)
     after = replace(plain, evaluator=replace(evaluator, calibration=calibration)).evaluate(request)
     assert before.mean / 2 < after.tokens_per_s.mean < 0.6 * before.mean
     assert after.tokens_per_s.relative_half_width < before.relative_half_width

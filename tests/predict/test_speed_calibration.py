@@ -1,20 +1,44 @@
 import math
+from collections.abc import Iterable
+from dataclasses import replace
+from statistics import median
 
 import pytest
 
-from autotune.predict.speed_calibration import LEAST_WIDTH, SpeedCalibration
+from autotune.predict.speed_calibration import HOSTS, LEAST_WIDTH, SpeedCalibration, TimedTrial
 from autotune.predict.throughput import SpeedSurroundings, predict_throughput
+from autotune.predict.training import Training
 from tests.predict.jobs import job
 from tests.predict.rows import H200
+from tests.predict.throughput.timed import Timed, landscape
+
+AROUND = SpeedSurroundings.of(H200, local_ranks=8)
+WAITS_FOR_THE_HOST = (job({"stage": 3}), job({"stage": 3}, train_micro_batch_size_per_gpu=2))
+WAITS_FOR_THE_DEVICE = (
+    job({"stage": 1}, train_micro_batch_size_per_gpu=16),
+    job({"stage": 2}, train_micro_batch_size_per_gpu=8),
+)
 
 
 def _calibration(*ratios: float) -> SpeedCalibration:
-    return SpeedCalibration(pairs=tuple((100.0, 100.0 * ratio) for ratio in ratios))
+    """Return one of trials whose predictions do not depend on the host."""
+    predicted = (100.0,) * len(HOSTS)
+    return SpeedCalibration(
+        trials=tuple(TimedTrial(measured=100.0 * r, predicted=predicted) for r in ratios)
+    )
+
+
+def _taught(trainings: Iterable[Training], *, slowness: float) -> SpeedCalibration:
+    """Return what trials on a host of some speed would have taught."""
+    calibration, truth = SpeedCalibration(), replace(AROUND, host_slowness=slowness)
+    for training in trainings:
+        measured = predict_throughput(training, truth).tokens_per_s
+        calibration = calibration.and_trial(training, AROUND, measured)
+    return calibration
 
 
 def test_without_trials_nothing_changes() -> None:
-    predicted = predict_throughput(job(), SpeedSurroundings.of(H200, local_ranks=8))
-    assert SpeedCalibration().correct(predicted) is predicted
+    assert SpeedCalibration().predict(job(), AROUND) == predict_throughput(job(), AROUND)
 
 
 def test_one_trial_is_believed_half_and_many_nearly_whole() -> None:
@@ -34,8 +58,9 @@ def test_the_interval_stays_wide_where_trials_contradict_each_other() -> None:
 
 
 def test_a_corrected_prediction_still_adds_up() -> None:
-    predicted = predict_throughput(job({"stage": 3}), SpeedSurroundings.of(H200, local_ranks=8))
-    corrected = _calibration(0.7, 0.8, 0.75).correct(predicted)
+    training = job({"stage": 3})
+    predicted = predict_throughput(training, AROUND)
+    corrected = _calibration(0.7, 0.8, 0.75).predict(training, AROUND)
     assert sum(corrected.items.values()) == pytest.approx(corrected.step_s)
     assert corrected.step_s * corrected.tokens_per_s == pytest.approx(
         predicted.step_s * predicted.tokens_per_s
@@ -43,6 +68,44 @@ def test_a_corrected_prediction_still_adds_up() -> None:
     assert corrected.tokens_per_s_low < corrected.tokens_per_s < predicted.tokens_per_s
 
 
-def test_a_calibration_survives_json() -> None:
-    calibration = _calibration(0.9, 1.1).and_pair(5.0, 6.0)
-    assert SpeedCalibration.from_json(calibration.to_json()) == calibration
+def test_trials_that_do_not_wait_for_the_host_say_nothing_of_it() -> None:
+    assert _calibration(0.5, 0.6).host_slowness == 1
+    assert _taught(WAITS_FOR_THE_DEVICE, slowness=HOSTS[-1]).host_slowness == 1
+
+
+@pytest.mark.parametrize("slowness", [HOSTS[1], HOSTS[-2]])
+def test_a_slow_or_quick_host_is_found_and_changes_only_what_waits_for_it(slowness: float) -> None:
+    calibration = _taught((*WAITS_FOR_THE_HOST, *WAITS_FOR_THE_DEVICE), slowness=slowness)
+    # Between the usual host and the true one: four trials do not outweigh the prior wholly.
+    assert abs(math.log(calibration.host_slowness / slowness)) < 0.2
+    for training in WAITS_FOR_THE_DEVICE:
+        before = predict_throughput(training, AROUND).tokens_per_s
+        assert calibration.predict(training, AROUND).tokens_per_s == pytest.approx(before, rel=0.03)
+    other = job({"stage": 3}, train_micro_batch_size_per_gpu=3)
+    truth = predict_throughput(other, replace(AROUND, host_slowness=slowness)).tokens_per_s
+    assert calibration.predict(other, AROUND).tokens_per_s == pytest.approx(truth, rel=0.1)
+
+
+def test_a_host_whose_speed_is_known_is_corrected_from_there() -> None:
+    slow = replace(AROUND, host_slowness=1.5)
+    training = WAITS_FOR_THE_HOST[0]
+    measured = predict_throughput(training, slow).tokens_per_s
+    assert SpeedCalibration().and_trial(training, slow, measured).host_slowness == 1
+
+
+def test_what_a_landscape_s_trials_teach_halves_the_error_on_those_after_them() -> None:
+    """Recorded on a host that was a third slower than those that the constants are from."""
+    calibration, errors, uncorrected = SpeedCalibration(), [], []
+    for run in landscape():
+        errors.append(_error(run, calibration))
+        uncorrected.append(_error(run, SpeedCalibration()))
+        if run.num_steps > 1:
+            calibration = calibration.and_trial(run.training, run.surroundings, run.tokens_per_s)
+    assert median(errors) < 0.1
+    assert median(errors) < 0.6 * median(uncorrected)
+    assert 1.1 < calibration.host_slowness < 1.7
+
+
+def _error(run: Timed, calibration: SpeedCalibration) -> float:
+    predicted = calibration.predict(run.training, run.surroundings).tokens_per_s
+    return abs(math.log(predicted / run.tokens_per_s))

@@ -8,8 +8,9 @@ import pytest
 
 from autotune.ceiling import GIB
 from autotune.hardware import find_device
-from autotune.outcome import Status
+from autotune.outcome import Failure, Outcome, Status
 from autotune.report.summary import summarize
+from autotune.search.candidate import Candidate
 from autotune.search.speed import SpeedModel, SpeedReport
 from tests.search.simulated import Simulation, workload_7b
 
@@ -83,12 +84,93 @@ def test_what_it_cannot_read_it_does_not_predict(simulation: Simulation) -> None
     assert unknown.predict(point) is None
     unknown.learn(point, simulation.outcome(point))
     assert unknown.report([]) == SpeedReport(
-        num_compared=0, mean_error=None, worst_error=None, predicted={}
+        num_compared=0, mean_error=None, worst_error=None, predicted={}, host_slowness=1.0
     )
+
+
+def _on_slow_host(simulation: Simulation, point: Candidate, status: Status) -> Outcome:
+    """Return what a trial would come to where Python takes twice as long as usual."""
+    truth = simulation.speed()
+    truth.surroundings = replace(truth.surroundings, host_slowness=2.0)
+    predicted = truth.predict(point)
+    assert predicted is not None
+    outcome = simulation.outcome(point)
+    stretch = outcome.tokens_per_s.mean / predicted.tokens_per_s
+    ranks = tuple(
+        replace(
+            rank,
+            inner_s=tuple(s * stretch for s in rank.inner_s),
+            boundary_s=tuple(s * stretch for s in rank.boundary_s),
+        )
+        for rank in outcome.measured.ranks
+    )
+    return replace(
+        outcome,
+        status=status,
+        measurement=replace(outcome.measured, ranks=ranks),
+        failure=Failure(reason="as if") if status is Status.SLOW else None,
+    )
+
+
+def test_trials_teach_it_how_slow_the_host_is(simulation: Simulation) -> None:
+    speed = simulation.speed()
+    for point, status in (
+        (simulation.point(stage=3, mb=1), Status.COMPLETE),
+        (simulation.point(stage=3, mb=2), Status.SLOW),
+        (simulation.point(stage=1, mb=4), Status.COMPLETE),
+    ):
+        speed.learn(point, _on_slow_host(simulation, point, status))
+    assert len(speed.calibration.trials) == 3
+    assert 1.4 < speed.calibration.host_slowness <= 2
+    assert speed.report([]).host_slowness == speed.calibration.host_slowness
+    waits, does_not = simulation.point(stage=3, mb=1), simulation.point(stage=1, mb=8)
+    before, after = speed.predict(waits), speed.corrected(waits)
+    assert before is not None
+    assert after is not None
+    assert after.tokens_per_s < 0.8 * before.tokens_per_s
+    before, after = speed.predict(does_not), speed.corrected(does_not)
+    assert before is not None
+    assert after is not None
+    assert after.tokens_per_s > 0.9 * before.tokens_per_s
+
+
+def test_one_step_teaches_nothing(simulation: Simulation) -> None:
+    speed, point = simulation.speed(), simulation.point(stage=3, mb=1)
+    outcome = _on_slow_host(simulation, point, Status.SLOW)
+    ranks = tuple(
+        replace(rank, inner_s=rank.inner_s[:1], boundary_s=rank.boundary_s[:1])
+        for rank in outcome.measured.ranks
+    )
+    short = replace(outcome, measurement=replace(outcome.measured, ranks=ranks))
+    assert len(short.measured.all_step_s) == 1
+    speed.learn(point, short)
+    assert not speed.calibration.trials
+
+
+def test_a_slow_host_is_printed(
+    simulation: Simulation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = simulation.run(tmp_path / "s", trials=8, predicting=True)
+    assert result.study.speed is not None
+    for slowness, told in ((1.41, True), (1.0, False), (None, False)):
+        study = replace(result.study, speed=replace(result.study.speed, host_slowness=slowness))
+        summarize(study, result.folder, result.record)
+        out = " ".join(capsys.readouterr().out.split())
+        assert ("what waits for Python takes 1.4 times as long here" in out) is told
 
 
 def test_a_report_survives_json() -> None:
     report = SpeedReport(
-        num_compared=1, mean_error=0.1, worst_error=-0.1, predicted={"3": (1.0, 0.5, 2.0)}
+        num_compared=1,
+        mean_error=0.1,
+        worst_error=-0.1,
+        predicted={"3": (1.0, 0.5, 2.0)},
+        host_slowness=1.2,
     )
     assert SpeedReport.from_json(report.to_json()) == report
+
+
+def test_a_report_of_an_older_study_says_nothing_of_the_host() -> None:
+    older = SpeedReport(num_compared=0, mean_error=None, worst_error=None, predicted={}).to_json()
+    del older["host_slowness"]
+    assert SpeedReport.from_json(older).host_slowness is None

@@ -11,7 +11,7 @@ import pytest
 from autotune.ceiling import GIB
 from autotune.model_shape import load_model_shape
 from autotune.predict.memory.predict import Surroundings
-from autotune.predict.speed_calibration import SpeedCalibration
+from autotune.predict.speed_calibration import HOSTS, SpeedCalibration, TimedTrial
 from autotune.predict.throughput import SpeedSurroundings, predict_throughput
 from autotune.report.summary import summarize
 from autotune.search.candidate import Candidate, training_of
@@ -82,12 +82,13 @@ def test_the_same_config_is_predicted_on_more_ranks(exported: Candidate) -> None
 
 def test_the_study_s_trials_correct_it(exported: Candidate) -> None:
     plain = predict_target(_target(64), exported, seed=1)
-    calibration = SpeedCalibration(pairs=((100.0, 50.0),) * 9)
+    trial = TimedTrial(measured=50.0, predicted=(100.0,) * len(HOSTS))
+    calibration = SpeedCalibration(trials=(trial,) * 9)
     told = predict_target(replace(_target(64), speed_calibration=calibration), exported, seed=1)
     ratio = told["tokens_per_s"]["value"] / plain["tokens_per_s"]["value"]
     assert ratio == pytest.approx(calibration.factor)
     assert told["corrected_by_trials"] == 9
-    # One factor for all: which keys move does not depend on it.
+    # They say nothing of the host, so it is one factor for all, and no key moves for it.
     assert told["moves"] == plain["moves"]
 
 

@@ -103,6 +103,7 @@ def step_items(
         HardwareError: the device's speeds are not known.
     """
     check_speeds(surroundings.device, training.precision)
+    rates = rates.on_host(surroundings.host_slowness)
     part = rank_training(training, surroundings)
     visits = list_visits(part, surroundings.device)
 

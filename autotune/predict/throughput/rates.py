@@ -5,7 +5,8 @@ collectives, the last two about the optimizer step. `tests/benchmarks/throughput
 to measured step times.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,17 @@ class Rates:
     """An optimizer step on the CPU, as a multiple of CPUAdam alone: DeepSpeed clips the gradients
     and casts the weights in passes of their own over the host's memory, 8 bytes an element each
     beside CPUAdam's 28, in torch's loops."""
+
+    def on_host(self, slowness: float) -> Self:
+        """Return the constants for a host that takes so many times as long for its part."""
+        return replace(
+            self,
+            launch_s=self.launch_s * slowness,
+            checkpoint_s=self.checkpoint_s * slowness,
+            hook_s=self.hook_s * slowness,
+            piece_s=self.piece_s * slowness,
+            call_s=self.call_s * slowness,
+        )
 
 
 RATES = Rates()

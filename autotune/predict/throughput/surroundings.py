@@ -37,6 +37,8 @@ class SpeedSurroundings:
     alone_threads: int | None = None
     """CPU threads of a rank whose neighbours are only played, so that the host is its own; None:
     all ranks of the node are there."""
+    host_slowness: float = 1.0
+    """How many times as long a host takes for its part of a step as those that `Rates` is from."""
     silent: bool = False
     """Nothing is really sent: what an emulated rank without timed collectives sees."""
     tensor_parallel: int = 1

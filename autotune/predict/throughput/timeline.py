@@ -152,7 +152,7 @@ class Timeline:
         self.host += self.rates.call_s
         if seconds:
             # Until NCCL has it, the host is busy too.
-            self.host += NCCL_CALL_S
+            self.host += NCCL_CALL_S * self.surroundings.host_slowness
         self.spans.sent += seconds
         self.wire = max(self.wire, after_s) + seconds
         return self.wire

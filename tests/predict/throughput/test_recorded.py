@@ -31,23 +31,38 @@ def _step_errors(speeds: list[tuple[float, float]]) -> list[float]:
 
 
 @pytest.mark.parametrize("without", [ALL, "1.3b"])
-def test_the_best_modelled_config_of_the_landscape_is_within_10_percent_of_the_best(
-    without: str,
+@pytest.mark.parametrize(("older", "number"), [(True, 41), (False, 148)])
+def test_the_best_modelled_config_of_a_landscape_is_within_10_percent_of_the_best(
+    without: str, *, older: bool, number: int
 ) -> None:
-    """No trial of the landscape was fitted to, nor, for the second, any of its model."""
-    speeds = _speeds(landscape(), without=without)
-    assert len(speeds) == 41
+    """No trial of a landscape was fitted to, nor, for the second, any of its model."""
+    speeds = _speeds(landscape(older=older), without=without)
+    assert len(speeds) == number
     chosen, _ = max(speeds, key=lambda pair: pair[1])
     assert chosen >= 0.9 * max(recorded for recorded, _ in speeds)
 
 
-def test_the_landscape_is_predicted_in_order() -> None:
-    assert not {run.name for run in landscape()} & {run.name for run in fitted()}
-    speeds = _speeds(landscape(), without=ALL)
+@pytest.mark.parametrize(
+    ("older", "middle", "worst", "tau"),
+    [
+        (True, 0.08, 0.30, 0.88),
+        # A host a third slower than those that the constants are from, two trials at a time, half
+        # of them stopped after one step. What trials teach of the host makes up for most of it:
+        # `tests/predict/test_speed_calibration.py`.
+        (False, 0.17, 0.45, 0.83),
+    ],
+)
+def test_landscapes_are_predicted_in_order(
+    *, older: bool, middle: float, worst: float, tau: float
+) -> None:
+    runs = landscape(older=older)
+    assert not {run.name for run in runs} & {run.name for run in fitted()}
+    speeds = _speeds(runs, without=ALL)
     errors = _step_errors(speeds)
-    assert kendall(speeds) >= 0.88
-    assert median(errors) <= 0.08
-    assert max(errors) <= 0.30
+    assert kendall(speeds) >= tau
+    assert median(errors) <= middle
+    # A single step can be anything.
+    assert max(e for e, run in zip(errors, runs, strict=True) if run.num_steps > 1) <= worst
 
 
 @pytest.mark.parametrize(

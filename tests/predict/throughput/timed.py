@@ -30,7 +30,9 @@ class Timed:
     training: Training
     surroundings: SpeedSurroundings
     step_s: float
-    """Steady: of two cards as recorded, else the mean of the last two steps."""
+    """Steady: of two cards as recorded, else the mean of the last two steps; of trials the mean."""
+    num_steps: int
+    """That were timed."""
     slower_call_s: float = 0.0
     """What a collective cost the host beyond a real one."""
 
@@ -77,6 +79,7 @@ def timed() -> tuple[Timed, ...]:
                 training=row.training,
                 surroundings=_PAIR if pair else _ALONE,
                 step_s=float(steady) if steady else fmean(map(float, last_two)),
+                num_steps=len(row.measured["step_s"].split()),
             )
         )
     return tuple(found)
@@ -95,6 +98,7 @@ def untouched() -> tuple[Timed, ...]:
             training=row.training,
             surroundings=_ALONE,
             step_s=float(row.measured["step_s"].split()[-1]),
+            num_steps=len(row.measured["step_s"].split()),
         )
         for row in more_rows()
         if row.measured["step_s"]
@@ -139,6 +143,7 @@ def pairs(hosts: str, *, kind: str = MEASURED) -> tuple[Timed, ...]:
                 training=training,
                 surroundings=around,
                 step_s=tokens / row["tokens_per_s"],
+                num_steps=len(row["step_s"]),
                 slower_call_s=SLOWER_CALL_S if older else 0.0,
             )
         )
@@ -146,22 +151,27 @@ def pairs(hosts: str, *, kind: str = MEASURED) -> tuple[Timed, ...]:
 
 
 @cache
-def landscape() -> tuple[Timed, ...]:
-    """Return the trials of the recorded landscape that have a speed: emulated, timed by catalogue.
+def landscape(*, older: bool = False) -> tuple[Timed, ...]:
+    """Return the trials of a recorded landscape that have a speed: emulated, timed by catalogue.
 
-    Those that were stopped early count too: they have three steps.
+    Those that were stopped early count too: they have one to three steps.
+
+    Args:
+        older: the one of 61 outcomes from 2026-11-29.
     """
-    found = Landscape.read(DATA / "llama_1.3b_8x_landscape.json.gz")
+    name = "older_landscape" if older else "landscape"
+    found = Landscape.read(DATA / f"llama_1.3b_8x_{name}.json.gz")
     setup = found.setup
     around = SpeedSurroundings.of(H200, local_ranks=setup.workload.world_size).emulated(
         num_threads=setup.environment["threads_per_rank"]
     )
     return tuple(
         Timed(
-            name=f"landscape-{number}",
+            name=f"{name}-{number}",
             training=training_of_candidate(candidate, setup.workload),
             surroundings=around,
-            slower_call_s=SLOWER_CALL_S,
+            slower_call_s=SLOWER_CALL_S if older else 0.0,
+            num_steps=len(outcome.measured.all_step_s),
             step_s=outcome.measured.tokens_per_step / outcome.measured.tokens_per_s.mean,
         )
         for number, (candidate, outcome) in enumerate(found.trials)
