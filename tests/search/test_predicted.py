@@ -10,6 +10,7 @@ from autotune.ceiling import GIB
 from autotune.evaluate import TrialRequest
 from autotune.outcome import Outcome, Status
 from autotune.predict.memory.bill import DeviceBill
+from autotune.predict.speed_calibration import HOSTS, SpeedCalibration, TimedTrial
 from autotune.search.predicted import (
     MAX_DRAWN,
     MAX_PREDICTED,
@@ -78,6 +79,27 @@ def test_the_fastest_comes_first_and_fits(simulation: Simulation) -> None:
     assert len(rates) == len(found)
     assert rates == sorted(rates, reverse=True)
     assert all(map(screen.may_fit, found))
+
+
+def test_what_trials_teach_of_the_host_changes_the_order(simulation: Simulation) -> None:
+    def order(host: int) -> list[str]:
+        """Return the points after a trial that was as fast as predicted for one of `HOSTS`."""
+        speed = simulation.speed()
+        predicted = (5.0, 4.5, 4.0, 3.5, 3.0, 2.5, 2.0, 1.8, 1.6, 1.4)
+        trial = TimedTrial(measured=predicted[host], predicted=predicted)
+        speed.calibration = SpeedCalibration(trials=(trial,))
+        found = list(
+            fastest_first(
+                simulation.space, base={}, seed=1, screen=simulation.screen(), speed=speed
+            )
+        )
+        speeds = [p.tokens_per_s for p in map(speed.corrected, found) if p is not None]
+        assert speeds == sorted(speeds, reverse=True)
+        return [candidate.identity(WORKLOAD.world_size) for candidate in found]
+
+    usual, slow = order(HOSTS.index(1.0)), order(len(HOSTS) - 1)
+    assert sorted(usual) == sorted(slow)
+    assert usual != slow
 
 
 def test_the_best_few_are_launched_after_the_baselines(
