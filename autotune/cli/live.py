@@ -1,4 +1,4 @@
-"""Progress of a search on a terminal; anywhere else only what was decided."""
+"""Progress of a search on stderr: live on a terminal, a line per trial in a log."""
 
 import sys
 import threading
@@ -19,17 +19,48 @@ def live_progress(*, max_trials: int) -> Iterator[Progress]:
     """Show running trials, the best so far and the time left, while the context lasts."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _Notes()
+        yield _Lines()
         return
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         yield _OnTerminal(live, max_trials)
 
 
-class _Notes(Silent):
-    """Tells what was decided, a line each."""
+class _Lines(Silent):
+    """A line for what was decided and for every trial that has ended, as a log should have."""
+
+    def __init__(self) -> None:
+        self._left_s = 0.0
+        self._lock = threading.Lock()
 
     def noted(self, text: str) -> None:
         print(text, file=sys.stderr)
+
+    def finished(self, label: str, candidate: Candidate, outcome: Outcome) -> None:
+        with self._lock:
+            left = f"  ({_left(self._left_s)})" if self._left_s else ""
+            print(f"{_ended(label, candidate, outcome)}{left}", file=sys.stderr, flush=True)
+
+    def remaining(self, *, num_launched: int, left_s: float) -> None:
+        with self._lock:
+            self._left_s = left_s
+
+
+def _ended(label: str, candidate: Candidate, outcome: Outcome) -> str:
+    """Return a line on a trial that has ended."""
+    line = f"{label}  {outcome.status.value:<12}  {candidate.source:<18}"
+    if outcome.status is Status.COMPLETE:
+        line += f"  {outcome.tokens_per_s.mean:,.0f} tokens/s"
+        if outcome.modelled:
+            line += ", predicted"
+    elif outcome.failure is not None:
+        # A reason may be an exception's whole text.
+        line += f"  {' '.join(outcome.failure.reason.split())[:80]}"
+    return line
+
+
+def _left(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"about {minutes} min left" if minutes else "less than a minute left"
 
 
 class _OnTerminal:
@@ -62,17 +93,13 @@ class _OnTerminal:
     def finished(self, label: str, candidate: Candidate, outcome: Outcome) -> None:
         with self._lock:
             self._running.pop(label, None)
-            line = f"{label}  {outcome.status.value:<12}  {candidate.source:<18}"
             if outcome.status is Status.COMPLETE:
                 tokens_per_s = outcome.tokens_per_s.mean
-                line += f"  {tokens_per_s:,.0f} tokens/s"
-                if outcome.modelled:
-                    line += ", predicted"
                 if self._best is None or tokens_per_s > self._best[0]:
                     self._best = tokens_per_s, f"{label}, predicted" if outcome.modelled else label
-            elif outcome.failure is not None:
-                line += f"  {outcome.failure.reason[:80]}"
-            self._live.console.print(line, highlight=False, markup=False)
+            self._live.console.print(
+                _ended(label, candidate, outcome), highlight=False, markup=False
+            )
             self._draw()
 
     def remaining(self, *, num_launched: int, left_s: float) -> None:
@@ -83,7 +110,7 @@ class _OnTerminal:
     def _draw(self) -> None:
         table = Table.grid(padding=(0, 2))
         best = f"best {self._best[0]:,.0f} tokens/s ({self._best[1]})" if self._best else ""
-        left = f"about {self._left_s / 60:.0f} min left" if self._left_s else ""
+        left = _left(self._left_s) if self._left_s else ""
         table.add_row(f"launched {self._num_launched} of {self._max_trials}", best, left)
         for label, state in self._running.items():
             table.add_row(label, state)

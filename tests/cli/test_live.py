@@ -1,0 +1,33 @@
+"""What a search tells on stderr where there is no terminal."""
+
+import pytest
+
+from autotune.cli.live import live_progress
+from autotune.outcome import Failure, Outcome, Status
+from autotune.search.candidate import Candidate
+
+CANDIDATE = Candidate(source="hf-auto", ds_config={}, model_settings={})
+
+
+def test_a_log_has_a_line_for_each_trial(capsys: pytest.CaptureFixture[str]) -> None:
+    failure = Failure(reason="ran out by much", rank=0)
+    outcome = Outcome(status=Status.OVER_CEILING, evaluator="measured", failure=failure)
+    with live_progress(max_trials=8) as progress:
+        progress.noted("something was decided")
+        progress.remaining(num_launched=3, left_s=120.0)
+        progress.launched("trial-0002", CANDIDATE)
+        progress.finished("trial-0002", CANDIDATE, outcome)
+    said = capsys.readouterr()
+    assert said.out == ""
+    decided, ended = said.err.splitlines()
+    assert decided == "something was decided"
+    told = "trial-0002 over_ceiling hf-auto ran out by much (about 2 min left)"
+    assert " ".join(ended.split()) == told
+
+
+def test_a_reason_of_many_lines_stays_on_one(capsys: pytest.CaptureFixture[str]) -> None:
+    failure = Failure(reason="first\nsecond", rank=0)
+    outcome = Outcome(status=Status.CRASHED, evaluator="measured", failure=failure)
+    with live_progress(max_trials=8) as progress:
+        progress.finished("trial-0002", CANDIDATE, outcome)
+    assert len(capsys.readouterr().err.splitlines()) == 1
