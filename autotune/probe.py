@@ -12,6 +12,7 @@ from autotune.errors import HardwareError
 from autotune.pool.pool import Pool, PoolRequest
 from autotune.pool.supervise import OnMark
 from autotune.predict.probe_file import FORMAT
+from autotune.sigterm import interrupted_by_sigterm
 from autotune.trial.probe.spec import CPU_SIZES_BYTES, SIZES_BYTES, ProbeSpec
 
 _OPS = ("cpu_adam",)
@@ -39,6 +40,7 @@ def probe(
     Raises:
         HardwareError: too few devices, or the file cannot be written.
         DispatchError: a rank failed.
+        KeyboardInterrupt: Ctrl-C or SIGTERM; the ranks were ended, and no file was written.
     """
     if not request.output.parent.is_dir():
         raise HardwareError(
@@ -50,7 +52,7 @@ def probe(
         model_type=_PRELOADED_MODEL,
         ray_address=request.ray_address,
     )
-    with Pool(pool_request) as pool:
+    with interrupted_by_sigterm(), Pool(pool_request) as pool:
         spec = ProbeSpec(
             label="probe",
             device_kind=request.device_kind,

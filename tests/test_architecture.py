@@ -16,7 +16,14 @@ PACKAGE = ROOT / "autotune"
 # module may import what stands in an earlier group, or in its own. Values and rules come before
 # what works with them, so `outcome` stands before the trial that makes one.
 FLOW: tuple[tuple[str, ...], ...] = (
-    ("autotune", "autotune.errors", "autotune.dotted", "autotune.ceiling", "autotune.environment"),
+    (
+        "autotune",
+        "autotune.errors",
+        "autotune.dotted",
+        "autotune.ceiling",
+        "autotune.environment",
+        "autotune.sigterm",
+    ),
     ("autotune.hardware", "autotune.model_shape", "autotune.step_times"),
     ("autotune.proposal", "autotune.workload", "autotune.fields"),
     ("autotune.ds_config",),

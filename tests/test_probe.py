@@ -2,6 +2,9 @@
 
 import json
 import math
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from autotune.hardware import find_device
 from autotune.predict.communication import Group, Links, collective_s
 from autotune.predict.probe_file import check_device, host_slowdown, read_probe
 from autotune.probe import combine, groups_of
+from tests import rank_processes
 from tests.cli.calls import autotune, autotune_here
 
 DATA = Path(__file__).parent / "data"
@@ -183,3 +187,32 @@ def test_real_ranks_are_probed(tmp_path: Path) -> None:
     assert {tuple(row["ranks"]) for row in told["collectives"]} == {(0, 1)}
     assert told["cpu_adam"]["elements_per_s"] > 0
     assert host_slowdown(told) >= 1
+
+
+@pytest.mark.ray
+def test_a_sigterm_ends_a_probe_and_its_pool(tmp_path: Path) -> None:
+    probing = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "autotune.cli.main"),
+            *("probe", "--gpus", "2", "--device", "cpu"),
+        ],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    mark: list[str] = []
+
+    def has_ranks() -> bool:
+        assert probing.poll() is None
+        if not mark and (found := rank_processes.mark_of(probing.pid)):
+            mark.append(found)
+        return bool(mark) and bool(rank_processes.forks(mark[0]))
+
+    rank_processes.wait_until(has_ranks, timeout_s=120, what="its ranks live")
+    probing.send_signal(signal.SIGTERM)
+    _, said = probing.communicate(timeout=30)
+    assert probing.returncode == 130, said
+    assert "Traceback" not in said
+    rank_processes.wait_until_none(lambda: rank_processes.marked_processes(mark[0]), timeout_s=10)
+    assert not (tmp_path / "probe.json").exists()

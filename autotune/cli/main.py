@@ -1,6 +1,5 @@
 """The `autotune` command."""
 
-import os
 import sys
 
 import typer
@@ -15,8 +14,6 @@ from autotune.cli.probe import probe
 from autotune.cli.replay import replay
 from autotune.cli.run import run
 from autotune.errors import AutotuneError
-
-INTERRUPTED = 130
 
 app = typer.Typer(
     name="autotune",
@@ -49,18 +46,16 @@ def _global(
 
 
 def main() -> None:
-    """Run the command line; a fault that the user can mend has no traceback."""
+    """Run the command line; a fault that the user can mend has no traceback.
+
+    Ctrl-C is typer's: exit code 130.
+    """
     try:
         app(standalone_mode=True)
     except AutotuneError as error:
         for fault in error.faults:
             print(f"error: {fault}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.stderr.flush()
-        # Threads of a pool that is gone must not hold the process.
-        os._exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from autotune.gate.record import Record
 from autotune.lint.finding import Finding, Severity
 from autotune.lint.subject import Subject
 from autotune.outcome import Outcome, Status
+from autotune.sigterm import interrupted_by_sigterm
 
 NUM_RUNS = 2
 """Runs of whole optimizer steps; one alone cannot be told from noise."""
@@ -106,7 +107,11 @@ def measure(subject: Subject, record: Record, *, ray_address: str | None = None)
     if subject.launch.activation_checkpointing is not None:
         settings["activation_checkpointing"] = subject.launch.activation_checkpointing
     outcomes: list[Outcome] = []
-    with tempfile.TemporaryDirectory(prefix="autotune-gate-") as folder, Pool(pool_request) as pool:
+    with (
+        tempfile.TemporaryDirectory(prefix="autotune-gate-") as folder,
+        interrupted_by_sigterm(),
+        Pool(pool_request) as pool,
+    ):
         links = (record.emulation or {}).get("links")
         evaluator = make_evaluator(
             pool,

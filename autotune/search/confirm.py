@@ -165,7 +165,7 @@ def confirm(
     if baseline is not None and baseline.number != winner.number:
         pair["baseline"] = baseline
     runs: dict[str, list[Outcome]] = {"winner": [], "baseline": []}
-    for round_number in range(1 if evaluator.name == MODELLED else num_rounds):
+    for round_number in range(rounds_of(evaluator, num_rounds)):
         roles = list(pair) if round_number % 2 else list(reversed(pair))
         for role in roles:
             label = run_label(winner.number, role, round_number)
@@ -181,6 +181,11 @@ def confirm(
         baseline_runs=tuple(runs["winner"] if same else runs["baseline"]),
         ended_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def rounds_of(evaluator: Evaluator, num_rounds: int) -> int:
+    """Return how many rounds tell something, of those that are asked for."""
+    return 1 if evaluator.name == MODELLED else num_rounds
 
 
 def run_label(winner: int, role: str, round_number: int) -> str:

@@ -12,11 +12,11 @@ from autotune.predict.probe_file import check_device
 from autotune.predict.throughput import SpeedSurroundings
 from autotune.predict.throughput.surroundings import check_speeds
 from autotune.search.progress import Progress
+from autotune.sigterm import interrupted_by_sigterm
 from autotune.study_folder import open_study
 from autotune.tune.job import Job
 from autotune.tune.preflight import modelled_device
 from autotune.tune.request import TuneResult
-from autotune.tune.sigterm import interrupted_by_sigterm
 from autotune.tune.study import run_study
 from autotune.tune.target import target_of
 

@@ -24,12 +24,12 @@ from autotune.predict.throughput import SpeedSurroundings
 from autotune.search.progress import Progress
 from autotune.search.screen import Screen
 from autotune.search.speed import SpeedModel
+from autotune.sigterm import interrupted_by_sigterm
 from autotune.space.needed_ops import needed_ops
 from autotune.study import StudySetup
 from autotune.study_folder import open_study
 from autotune.tune.job import Job
 from autotune.tune.request import TuneResult
-from autotune.tune.sigterm import interrupted_by_sigterm
 from autotune.tune.study import run_study
 from autotune.tune.target import target_of
 

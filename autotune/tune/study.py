@@ -1,14 +1,21 @@
 """Search, confirm and export, with any evaluator."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from autotune.evaluate import Evaluator
 from autotune.export import write_study_files
 from autotune.search.budget import Budget
-from autotune.search.confirm import Confirmation, best_of, confirm, is_complete, tokens_per_s
+from autotune.search.candidate import TrialRecord
+from autotune.search.confirm import (
+    Confirmation,
+    best_of,
+    confirm,
+    is_complete,
+    rounds_of,
+    tokens_per_s,
+)
 from autotune.search.loop import Search
 from autotune.search.progress import Progress
 from autotune.search.sampler import StoredStudy
@@ -120,9 +127,10 @@ def _confirm(
     """Confirm the fastest proposal against the fastest baseline; the next one if it fails.
 
     If all of them fail, or there is none, the baseline is run by itself. A confirmation of before
-    stands until there is a new one that decides.
+    stands until there is a new one that decides, and is not repeated while it would be the same.
     """
-    stands = _has_decided(stored.attributes)
+    known = [Confirmation.from_json(one) for one in stored.attributes.get("confirmations", [])]
+    stands = any(one.exported is not None for one in known)
     records = stored.records()
     baseline = best_of([r for r in records if r.candidate.is_baseline])
     finalists = sorted(
@@ -130,8 +138,12 @@ def _confirm(
         key=tokens_per_s,
         reverse=True,
     )[:_MAX_FINALISTS]
+    winners = [*finalists, baseline] if baseline else finalists
+    if _says_all(known, winners, baseline, num_rounds=rounds_of(evaluator, num_rounds)):
+        progress.noted(f"nothing new to confirm: the last time was {known[-1].ended_at}")
+        return
     confirmations = []
-    for winner in [*finalists, baseline] if baseline else finalists:
+    for winner in winners:
         confirmation = confirm(
             evaluator, winner, baseline, num_rounds=num_rounds, progress=progress
         )
@@ -148,7 +160,16 @@ def _confirm(
             )
 
 
-def _has_decided(attributes: Mapping[str, Any]) -> bool:
-    """Whether a study has something that can be exported."""
-    known = attributes.get("confirmations", [])
-    return any(Confirmation.from_json(one).exported is not None for one in known)
+def _says_all(
+    known: Sequence[Confirmation],
+    winners: Sequence[TrialRecord],
+    baseline: TrialRecord | None,
+    *,
+    num_rounds: int,
+) -> bool:
+    """Whether what was confirmed before is what would be confirmed now, in as many rounds."""
+    if not known or known[-1].failure is not None or known[-1].exported is None:
+        return False
+    same = [one.winner for one in known] == [winner.number for winner in winners][: len(known)]
+    against = known[-1].baseline == (baseline.number if baseline else None)
+    return same and against and len(known[-1].winner_runs) >= num_rounds

@@ -15,9 +15,9 @@ from autotune.pool.pool import Pool, PoolRequest
 from autotune.pool.rank_run import RankRun
 from autotune.pool.slot import Slot
 from autotune.pool.watcher import MARK_VARIABLE
+from autotune.sigterm import interrupted_by_sigterm
 from autotune.trial.ending import kill_group
 from autotune.trial.spec import StepRule, TrialSpec
-from autotune.tune.sigterm import interrupted_by_sigterm
 from tests import rank_processes
 
 pytestmark = pytest.mark.ray

@@ -109,13 +109,28 @@ def test_what_was_confirmed_stands_until_something_else_is(tmp_path: Path) -> No
     first = _run(here, trials=26)
     before = _written(here)
     here.evaluator.override = _failing(here, "confirm")
-    again = _run(here, trials=26, resume=True)
+    again = _run(here, trials=26, rounds=4, resume=True)
+    assert len(_confirmed(here)) > 6
     assert again.study.confirmations == first.study.confirmations
     assert _written(here)["tokens_per_s"] == before["tokens_per_s"]
     here.evaluator.override = _failing(here)
     third = _run(here, trials=26, rounds=4, resume=True)
     assert third.study.exported == first.study.exported
     assert [len(c.winner_runs) for c in third.study.confirmations] == [4]
+
+
+def test_what_was_confirmed_is_not_confirmed_again(tmp_path: Path) -> None:
+    here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS), on_disk=True)
+    first = _run(here, trials=26)
+    ran = len(_confirmed(here))
+    assert ran == 6
+    for rounds in (3, 2):
+        again = _run(here, trials=26, rounds=rounds, resume=True)
+        assert again.study.confirmations == first.study.confirmations
+        assert again.record == first.record
+    assert len(_confirmed(here)) == ran
+    _run(here, trials=26, rounds=5, resume=True)
+    assert len(_confirmed(here)) == ran + 10
 
 
 def test_a_finalist_that_diverges_gives_way_too(tmp_path: Path) -> None:

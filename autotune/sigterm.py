@@ -1,4 +1,4 @@
-"""SIGTERM, which schedulers send before they kill, ends a search as Ctrl-C does."""
+"""SIGTERM, which schedulers send before they kill, ends what is under way as Ctrl-C does."""
 
 import math
 import signal
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 _CLOSING_S = 20.0
-"""More than it takes to end a search and its pool."""
+"""More than it takes to end what a pool runs, and the pool."""
 
 
 @contextmanager

@@ -3,7 +3,7 @@ from signal import SIGTERM, getsignal
 
 import pytest
 
-from autotune.tune.sigterm import interrupted_by_sigterm
+from autotune.sigterm import interrupted_by_sigterm
 
 
 def _get_two(done: list[str]) -> None:
