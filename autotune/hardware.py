@@ -301,6 +301,18 @@ def find_device(name: str, *, extra: tuple[Device, ...] = (), where: str = "--gp
     )
 
 
+def find_gpu(name: str, *, extra: tuple[Device, ...] = ()) -> Device:
+    """Find what ranks that nobody runs are on: the models' words are for GPUs.
+
+    Raises:
+        HardwareError: unknown, or CPU ranks.
+    """
+    device = find_device(name, extra=extra)
+    if device.name == "cpu":
+        raise HardwareError(f"--gpu-type {name}: the models know GPUs; name one, such as h100-80gb")
+    return device
+
+
 def known_device(driver_name: str, *, memory_bytes: int) -> Device:
     """Return what the catalogue says of a device that is really there, with its real memory.
 

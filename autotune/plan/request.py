@@ -9,7 +9,7 @@ from typing import Any
 from autotune.ceiling import parse_bytes, parse_ceiling
 from autotune.ds_config.read import read_ds_config
 from autotune.errors import HardwareError
-from autotune.hardware import Device, find_device, load_devices
+from autotune.hardware import Device, find_gpu, load_devices
 from autotune.model_shape import ModelShape, load_model_shape
 from autotune.predict.communication import network_of
 from autotune.predict.memory.predict import Surroundings
@@ -99,10 +99,10 @@ class PlanRequest:
         """What every rank runs on.
 
         Raises:
-            HardwareError: unknown.
+            HardwareError: unknown, or no GPU.
         """
         extra = load_devices(self.devices) if self.devices else ()
-        return find_device(self.gpu_type, extra=extra)
+        return find_gpu(self.gpu_type, extra=extra)
 
     def workload(self, gpus: int) -> Workload:
         """Return the workload on a number of ranks.

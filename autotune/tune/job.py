@@ -10,7 +10,7 @@ from autotune.ceiling import parse_bytes
 from autotune.ds_config.read import read_ds_config
 from autotune.errors import SpaceError, WorkloadError
 from autotune.evaluate.wish import AUTO, Wish
-from autotune.hardware import Device, load_devices
+from autotune.hardware import Device, find_gpu, load_devices
 from autotune.model_shape import ModelShape, load_model_shape
 from autotune.predict.networks import find_network
 from autotune.predict.probe_file import read_probe
@@ -25,7 +25,6 @@ from autotune.tune.preflight import (
     check_target,
     device_kind_of,
     early_ceiling_bytes,
-    modelled_device,
     require_listener,
     require_modelling_code,
 )
@@ -122,9 +121,7 @@ def prepare(request: TuneRequest, progress: Progress) -> Job:
         evaluator="" if request.evaluator == AUTO else request.evaluator,
         seed=secrets.randbelow(2**31) if request.seed is None else request.seed,
         environment={},
-        gpu_type=modelled_device(request.gpu_type, extra_devices).name
-        if request.gpu_type
-        else None,
+        gpu_type=find_gpu(request.gpu_type, extra=extra_devices).name if request.gpu_type else None,
     )
     wanted, gpu_type = setup.evaluator, request.gpu_type
     if request.resume:

@@ -6,6 +6,7 @@ from autotune.ceiling import parse_ceiling
 from autotune.environment import describe_environment
 from autotune.evaluate.kinds import MODELLED
 from autotune.evaluate.modelled import ModelledEvaluator
+from autotune.hardware import find_gpu
 from autotune.predict.communication import Group
 from autotune.predict.memory.predict import Surroundings
 from autotune.predict.probe_file import check_device
@@ -15,7 +16,6 @@ from autotune.search.progress import Progress
 from autotune.sigterm import interrupted_by_sigterm
 from autotune.study_folder import open_study
 from autotune.tune.job import Job
-from autotune.tune.preflight import modelled_device
 from autotune.tune.request import TuneResult
 from autotune.tune.study import run_study
 from autotune.tune.target import target_of
@@ -30,7 +30,7 @@ def tune_modelled(job: Job, progress: Progress) -> TuneResult:
     """
     request, wish = job.request, job.wish
     assert wish.gpu_type is not None
-    device = modelled_device(wish.gpu_type, job.extra_devices)
+    device = find_gpu(wish.gpu_type, extra=job.extra_devices)
     check_speeds(device, job.workload.precision)
     local_ranks = wish.gpus_per_node_of(MODELLED)
     assert local_ranks is not None

@@ -15,7 +15,7 @@ from autotune.errors import ConfigError, HardwareError, WorkloadError
 from autotune.evaluate.kinds import EMULATED, MODELLED
 from autotune.evaluate.wish import AUTO
 from autotune.gate.ask import ask_deepspeed
-from autotune.hardware import Device, find_device
+from autotune.hardware import Device, find_gpu
 from autotune.lint.finding import Finding, Severity
 from autotune.model_shape import ModelShape
 from autotune.pool import machine
@@ -50,6 +50,8 @@ def check_modelled(request: TuneRequest) -> None:
         return
     nothing_runs = f"nothing runs with --evaluator {MODELLED}, so leave it out"
     faults = []
+    if request.gpus > MAX_GPUS:
+        faults.append(f"--gpus {request.gpus}: must be at most {MAX_GPUS} where nothing runs")
     if request.device == "cpu":
         faults.append(f"--device cpu: the speed model knows GPUs, and {nothing_runs}")
     if request.ray_address is not None:
@@ -58,20 +60,6 @@ def check_modelled(request: TuneRequest) -> None:
         faults.append(f"--untimed: {nothing_runs}; modelled collectives always take their time")
     if faults:
         raise HardwareError(*faults)
-
-
-def modelled_device(gpu_type: str, extra: tuple[Device, ...]) -> Device:
-    """Return what modelled ranks run on.
-
-    Raises:
-        HardwareError: unknown, or no GPU.
-    """
-    device = find_device(gpu_type, extra=extra)
-    if device.name == "cpu":
-        raise HardwareError(
-            f"--gpu-type {gpu_type}: the speed model knows GPUs; name one, such as h100-80gb"
-        )
-    return device
 
 
 def check_target(request: TuneRequest) -> None:
@@ -111,7 +99,7 @@ def early_ceiling_bytes(
     # With more ranks than CPUs the pool says what is there, as with auto the study itself.
     if request.evaluator == MODELLED:
         assert request.gpu_type is not None
-        device_bytes = modelled_device(request.gpu_type, extra_devices).memory_bytes
+        device_bytes = find_gpu(request.gpu_type, extra=extra_devices).memory_bytes
     here = device_kind == "cpu" and request.ray_address is None and group_size <= num_cpus
     if here and not (request.evaluator == AUTO and request.resume):
         num_slots = num_cpus // group_size * group_size

@@ -120,7 +120,11 @@ FAULTS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "modelled CPU ranks": (
         ["--evaluator", "modelled", "--device", "auto", "--gpu-type", "cpu"],
-        ["--gpu-type cpu: the speed model knows GPUs; name one"],
+        ["--gpu-type cpu: the models know GPUs; name one"],
+    ),
+    "more modelled ranks than the models go to": (
+        ["--evaluator", "modelled", "--device", "auto", "--gpu-type", "h200", "--gpus", "5000"],
+        ["--gpus 5000: must be at most 4096 where nothing runs"],
     ),
     "modelled ranks that something should run on": (
         ["--evaluator", "modelled", "--gpu-type", "h200", "--untimed", "--ray-address", "auto"],

@@ -193,6 +193,7 @@ def test_there_may_be_no_smallest_count() -> None:
     ("changes", "kind", "message"),
     [
         ({"gpu_type": "g80"}, HardwareError, "--gpu-type g80: unknown device; known: v100"),
+        ({"gpu_type": "cpu"}, HardwareError, "--gpu-type cpu: the models know GPUs; name one"),
         ({"gpus": 0}, HardwareError, "--gpus 0: must be 1 to 4096"),
         ({"gpus": -8}, HardwareError, "--gpus -8: must be 1 to 4096"),
         ({"gpus": 4_097}, HardwareError, "--gpus 4097: must be 1 to 4096"),
