@@ -2,7 +2,8 @@
 
 ``python -m tests.benchmarks.emulated_pairs run --gpus 4 --output pairs.jsonl [--probe FILE]`` runs
 each config of `PAIRS` measured, emulated with timed collectives, and emulated without, and adds a
-line for each to the file. ``... table pairs.jsonl`` prints the errors.
+line for each to the file; emulated ones as many at a time as there are devices, so that
+``--pairs 9,9`` plays one beside the other. ``... table pairs.jsonl`` prints the errors.
 """
 
 import argparse
@@ -10,7 +11,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median
 from tempfile import TemporaryDirectory
@@ -127,15 +128,18 @@ def run(
                 for kind in ways:
                     conditions = Conditions.of(pool, kind=kind, probe=probe, logs=Path(logs))
 
-                    def one(number: int, kind: str = kind, of: Conditions = conditions) -> str:
+                    def one(
+                        place: int, number: int, kind: str = kind, of: Conditions = conditions
+                    ) -> str:
                         pair, workload = requests[number]
+                        trial = request(number, pair, workload)
                         outcome = of.evaluator(workload).evaluate(
-                            request(number, pair, workload), lambda *_: None
+                            replace(trial, label=f"{trial.label}-{place}"), lambda *_: None
                         )
                         return json.dumps(row(number, kind, outcome, workload))
 
                     with ThreadPoolExecutor(pool.num_groups) as executor:
-                        for line in executor.map(one, numbers):
+                        for line in executor.map(one, range(len(numbers)), numbers):
                             file.write(line + "\n")
                             file.flush()
                             print(line[:200], file=sys.stderr)
@@ -256,7 +260,7 @@ def main() -> None:
     runs.add_argument("--gpus", type=int, required=True)
     runs.add_argument("--output", type=Path, required=True)
     runs.add_argument("--probe", type=Path)
-    runs.add_argument("--pairs", help="numbers, separated by commas [default: all]")
+    runs.add_argument("--pairs", help="numbers, by commas, also twice [default: all]")
     runs.add_argument("--kinds", default=",".join(KINDS), help="[default: %(default)s]")
     tables = commands.add_parser("table")
     tables.add_argument("rows", type=Path)
