@@ -8,8 +8,9 @@ from typing import Any, Self
 from autotune.outcome import Outcome
 from autotune.search.candidate import TrialRecord
 from autotune.search.confirm import Confirmation, best_of
+from autotune.search.rejection import Rejection, read_rejections
 from autotune.search.sampler import StoredStudy
-from autotune.search.screen import Rejection, ScreenReport, read_rejections
+from autotune.search.screen import ScreenReport
 from autotune.search.speed import SpeedReport
 from autotune.space import SearchSpace
 from autotune.step_times import Interval, mean_interval

@@ -134,7 +134,12 @@ def run(
         int | None, typer.Option(min=0, help="Of sampler, weights and data. [default: random]")
     ] = None,
     confirm_rounds: Annotated[
-        int, typer.Option(min=2, help="Runs of winner and baseline each, before the export.")
+        int,
+        typer.Option(
+            min=2,
+            help="Runs of winner and baseline each, before the export. Not repeated on --resume "
+            "while nothing has changed.",
+        ),
     ] = 5,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the result as one JSON object.")

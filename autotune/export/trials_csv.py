@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from autotune.outcome import Outcome, Status
 from autotune.search.candidate import TrialRecord
 from autotune.search.confirm import run_label
-from autotune.search.screen import Rejection
+from autotune.search.rejection import Rejection
 from autotune.study import StudyView, status_word
 
 if TYPE_CHECKING:

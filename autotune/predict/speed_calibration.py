@@ -6,6 +6,7 @@ take for Python, and only steps that wait for it show that. And one factor for a
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 from autotune.predict.throughput import SpeedSurroundings, Throughput, predict_throughput
@@ -41,9 +42,9 @@ class TimedTrial:
         return math.log(self.measured / self.predicted[host])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SpeedCalibration:
-    """What the trials of a study that took steps say of the speed model."""
+    """What the complete trials of a study say of the speed model."""
 
     trials: tuple[TimedTrial, ...] = ()
 
@@ -70,7 +71,7 @@ class SpeedCalibration:
         """How many times as long this pool's hosts take for their part; 1 without trials."""
         return HOSTS[self._host]
 
-    @property
+    @cached_property
     def log_ratio(self) -> float:
         """What the logarithm of a prediction for this host is corrected by; 0 without trials.
 
@@ -125,7 +126,7 @@ class SpeedCalibration:
         total = PRIOR_WIDTH_TRIALS * model_width**2 + residuals
         return max(math.sqrt(total / (PRIOR_WIDTH_TRIALS + len(self.trials))), LEAST_WIDTH)
 
-    @property
+    @cached_property
     def _host(self) -> int:
         """The one of `HOSTS` whose predictions are right of most: least squares, and a pull."""
         return min(range(len(HOSTS)), key=self._misfit)

@@ -91,6 +91,8 @@ class Search:
                 for future, (number, _) in running.items():
                     self._save(future, number, ended=ended[future])
                 raise
+        # Whatever ended it: what is confirmed now takes no part of the budget.
+        self.progress.remaining(num_launched=len(self._durations_s), left_s=0.0)
 
     def _save(self, future: Future[Outcome], number: int, *, ended: bool) -> None:
         """Store a trial that was not told: its outcome if it had ended, else that it had not."""

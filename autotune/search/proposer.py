@@ -17,8 +17,9 @@ from autotune.search.candidate import (
 )
 from autotune.search.predicted import coarse, fastest_first
 from autotune.search.recorded import RecordedPoints
+from autotune.search.rejection import Evidence, Rejection, rejections_attribute
 from autotune.search.sampler import StoredStudy
-from autotune.search.screen import Evidence, Rejection, Screen, rejections_attribute
+from autotune.search.screen import Screen
 from autotune.search.speed import SpeedModel
 from autotune.space import SearchSpace
 from autotune.workload import Workload
@@ -216,6 +217,7 @@ class Proposer:
         """Return the one to launch all the same: one that only the model speaks against."""
         if not rejected or self.screen is None:
             return None
-        least = min(rejected, key=lambda r: (r.evidence is Evidence.TRIAL, r.needed_bytes))
+        hardly = {Evidence.TRIAL: 2, Evidence.HOST: 1}
+        least = min(rejected, key=lambda r: (hardly.get(r.evidence, 0), r.needed_bytes))
         self.screen.rejections.remove(least)
         return least.candidate

@@ -1,20 +1,19 @@
 """Before a launch: does the candidate fit, by the memory model and by trials that ran out?
 
-Two reasons reject a candidate. The model predicts more than the ceiling by more than its error;
-or the candidate needs at least as much of everything as a trial that really ran out. Each measured
-trial corrects the model for this workload, so the study can say at its end which rejections it
-would take back.
+Three reasons reject a candidate. The model predicts more than the ceiling by more than its error;
+or that the ranks of a node need more than its memory; or the candidate needs at least as much of
+everything as a trial that really ran out. Each measured trial corrects the model for this workload,
+so the study can say at its end which rejections it would take back.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any, Self
 
 from autotune.ceiling import format_gib
 from autotune.errors import AutotuneError
 from autotune.hardware import Device
-from autotune.outcome import Failure, Outcome, Phase, RankMeasurement, Status
+from autotune.outcome import Outcome, Phase, RankMeasurement, Status
 from autotune.predict.calibration import Calibration
 from autotune.predict.memory.allocator import Peak
 from autotune.predict.memory.bill import Bill
@@ -27,6 +26,7 @@ from autotune.predict.memory.predict import (
     screen_memory,
 )
 from autotune.search.candidate import Candidate, training_of
+from autotune.search.rejection import Evidence, Rejection
 from autotune.workload import Workload
 
 FAR_OVER = 1.1
@@ -48,63 +48,8 @@ RAN_OUT_MARGIN = 0.02
 """How much more than a trial that ran out a candidate must need in all: fragmentation is noisy,
 and the largest batch that fits is not always monotonic."""
 _WASTE = Item.BLOCK_WASTE.name.lower()
-_CHUNK = "rejections-"
-
-
-class Evidence(StrEnum):
-    """What a rejection rests on."""
-
-    CLOSED_FORM = "closed form"
-    REPLAY = "replay"
-    FRAGMENTATION = "fragmentation"
-    """A replay under the ceiling: the live tensors fit, the allocator's blocks do not."""
-    TRIAL = "trial"
-    """One that needs no more ran out: stands, whatever the model learns."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rejection:
-    """A candidate that was not launched."""
-
-    candidate: Candidate
-    evidence: Evidence
-    needed_bytes: int
-    """Predicted, what lies outside the allocator included; not corrected."""
-    outside_bytes: int
-    """Of these, what lies outside the allocator."""
-    margin: float
-    """The model's own, of the allocator's part."""
-    reason: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return {
-            "candidate": self.candidate.to_json(),
-            "evidence": self.evidence.value,
-            "needed_bytes": self.needed_bytes,
-            "outside_bytes": self.outside_bytes,
-            "margin": self.margin,
-            "reason": self.reason,
-        }
-
-    @classmethod
-    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
-        """Rebuild a rejection from `to_json`."""
-        return cls(
-            **{
-                **mapping,
-                "candidate": Candidate.from_json(mapping["candidate"]),
-                "evidence": Evidence(mapping["evidence"]),
-            }
-        )
-
-    def outcome(self) -> Outcome:
-        """Return the outcome of a trial that never ran."""
-        return Outcome(
-            status=Status.REJECTED,
-            evaluator="modelled",
-            failure=Failure(reason=self.reason, needed_bytes=self.needed_bytes),
-        )
+_STANDING = frozenset({Evidence.HOST, Evidence.TRIAL})
+"""Whatever the model of device memory learns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +85,10 @@ class Screen:
     workload: Workload
     device: Device
     ceiling_bytes: int
+    host_bytes: int | None = None
+    """Memory of a node; None asks for no verdict on it."""
+    local_ranks: int = 1
+    """Ranks that share a node."""
     expandable_segments: bool = False
     """PYTORCH_ALLOC_CONF has the allocator's segments grow: then nothing fragments."""
     calibration: Calibration = field(default_factory=Calibration)
@@ -166,6 +115,8 @@ class Screen:
         quick = self._sure_bill(candidate)
         if quick is not None and self._needs(quick, margins=-1) > self.ceiling_bytes * FAR_OVER:
             return self._rejection(candidate, quick, Evidence.CLOSED_FORM)
+        if quick is not None and self._exceeds_host(quick):
+            return self._rejection(candidate, quick, Evidence.HOST)
         bill = self._bill(candidate)
         if bill is None:
             return None
@@ -185,10 +136,10 @@ class Screen:
         """
         try:
             training = training_of(candidate, self.workload)
-            bill = screen_memory(training, Surroundings(device=self.device))
+            bill = screen_memory(training, self._surroundings)
         except AutotuneError:
             return False
-        return self._needs(bill) <= self.ceiling_bytes
+        return self._needs(bill) <= self.ceiling_bytes and not self._exceeds_host(bill)
 
     def predicted_bytes(self, candidate: Candidate) -> float | None:
         """Return what a launched candidate is predicted to need; None if the model cannot tell."""
@@ -233,7 +184,7 @@ class Screen:
         )
 
     def _would_launch(self, rejection: Rejection) -> bool:
-        if rejection.evidence is Evidence.TRIAL:
+        if rejection.evidence in _STANDING:
             return False
         if rejection.evidence is Evidence.FRAGMENTATION:
             bill = self._bill(rejection.candidate)
@@ -264,6 +215,11 @@ class Screen:
             training_of(candidate, self.workload), self.device, limit_bytes
         )
 
+    def _exceeds_host(self, bill: Bill) -> bool:
+        """Whether a node's ranks need more than it has, by more than the model's error."""
+        least_bytes = bill.host.total_bytes * (1 - bill.host.margin)
+        return self.host_bytes is not None and least_bytes > self.host_bytes
+
     def _needs(self, bill: Bill, *, margins: int = 0) -> float:
         """Return the corrected prediction, so many of its margins up or down."""
         return self._corrected(
@@ -281,23 +237,25 @@ class Screen:
         # A CPU rank has no context outside its allocator; what it adds to its parent counts.
         return 0 if self.device.name == "cpu" else bill.device.outside_bytes
 
+    @property
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(
+            device=self.device, local_ranks=self.local_ranks, host_bytes=self.host_bytes
+        )
+
     def _identity(self, candidate: Candidate) -> str:
         return candidate.identity(self.workload.world_size)
 
     def _bill(self, candidate: Candidate) -> Bill | None:
         try:
-            return predict_memory(
-                training_of(candidate, self.workload), Surroundings(device=self.device)
-            )
+            return predict_memory(training_of(candidate, self.workload), self._surroundings)
         except AutotuneError:
             return None
 
     def _sure_bill(self, candidate: Candidate) -> Bill | None:
         """Return the closed form's bill of what a candidate needs at the least."""
         try:
-            bill = screen_memory(
-                training_of(candidate, self.workload), Surroundings(device=self.device)
-            )
+            bill = screen_memory(training_of(candidate, self.workload), self._surroundings)
         except AutotuneError:
             return None
         sure_bytes = sum(bill.device.items.get(item, 0) for item in _SURE)
@@ -313,6 +271,24 @@ class Screen:
 
     def _rejection(self, candidate: Candidate, bill: Bill, evidence: Evidence) -> Rejection:
         device, outside = bill.device, self._outside(bill)
+        return Rejection(
+            candidate=candidate,
+            evidence=evidence,
+            needed_bytes=device.peak_allocated_bytes + outside,
+            outside_bytes=outside,
+            margin=device.margin,
+            reason=self._reason(bill, evidence),
+        )
+
+    def _reason(self, bill: Bill, evidence: Evidence) -> str:
+        device, host = bill.device, bill.host
+        if evidence is Evidence.HOST:
+            assert self.host_bytes is not None
+            return (
+                f"predicted to need {format_gib(host.total_bytes)} (+-{host.margin:.0%}) of host "
+                f"memory for {host.local_ranks} ranks of a node, which has "
+                f"{format_gib(self.host_bytes)}"
+            )
         needed = format_gib(self._needs(bill))
         reasons = {
             Evidence.CLOSED_FORM: f"predicted to need at least {needed}",
@@ -322,30 +298,10 @@ class Screen:
             Evidence.TRIAL: "needs at least as much of everything as a trial that ran out: "
             f"{needed}",
         }
-        return Rejection(
-            candidate=candidate,
-            evidence=evidence,
-            needed_bytes=device.peak_allocated_bytes + outside,
-            outside_bytes=outside,
-            margin=device.margin,
-            reason=f"{reasons[evidence]} of a ceiling of {format_gib(self.ceiling_bytes)}; "
-            f"most in the {device.part}",
+        return (
+            f"{reasons[evidence]} of a ceiling of {format_gib(self.ceiling_bytes)}; most in the "
+            f"{device.part}"
         )
-
-
-def read_rejections(attributes: Mapping[str, Any]) -> list[Rejection]:
-    """Return the rejections that are stored with a study, in order."""
-    chunks = sorted(name for name in attributes if name.startswith(_CHUNK))
-    return [Rejection.from_json(mapping) for name in chunks for mapping in attributes[name]]
-
-
-def rejections_attribute(num_before: int) -> str:
-    """Return the study attribute that holds the rejections after the first `num_before`.
-
-    One for each launch: a list of all would be written anew every time, and soon exceed what a
-    storage takes in one value.
-    """
-    return f"{_CHUNK}{num_before:06d}"
 
 
 def _where_it_ran_out(bill: Bill, phase: Phase | None) -> Peak | None:

@@ -13,9 +13,6 @@ from autotune.predict.throughput import SpeedSurroundings, Throughput
 from autotune.search.candidate import Candidate, TrialRecord, training_of
 from autotune.workload import Workload
 
-LEAST_STEPS = 2
-"""One step alone may be any: some offloaded ones took four times as long as those after them."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedReport:
@@ -57,13 +54,15 @@ class SpeedReport:
 
 @dataclass(slots=True, kw_only=True)
 class SpeedModel:
-    """Predicts the speed of one study's candidates, and is corrected by its trials."""
+    """Predicts the speed of one study's candidates, and is corrected by its complete trials."""
 
     workload: Workload
     surroundings: SpeedSurroundings
     """Of the ranks that the trials really have, or pretend to have."""
     calibration: SpeedCalibration = field(default_factory=SpeedCalibration)
-    _predicted: dict[tuple[str, SpeedCalibration], Throughput | None] = field(default_factory=dict)
+    _predicted: dict[tuple[str, SpeedCalibration], Throughput | None] = field(
+        init=False, default_factory=dict
+    )
     """By identity and what was known: a prediction takes 5 to 15 ms."""
 
     def predict(self, candidate: Candidate) -> Throughput | None:
@@ -85,10 +84,12 @@ class SpeedModel:
         return self._predicted[key]
 
     def learn(self, candidate: Candidate, outcome: Outcome) -> None:
-        """Take in how fast a trial really was, unless it was stopped after a single step."""
-        if outcome.status not in (Status.COMPLETE, Status.SLOW) or outcome.measurement is None:
-            return
-        if len(outcome.measurement.all_step_s) < LEAST_STEPS:
+        """Take in how fast a trial really was.
+
+        Not of one that was stopped early: stage 3's first steps take up to twice as long as later
+        ones, which would be taken for a slow host.
+        """
+        if outcome.status is not Status.COMPLETE:
             return
         with contextlib.suppress(AutotuneError):
             self.calibration = self.calibration.and_trial(

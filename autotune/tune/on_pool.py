@@ -67,6 +67,13 @@ def tune_on_pool(job: Job, progress: Progress) -> TuneResult:
             workload=job.workload,
             device=device,
             ceiling_bytes=ceiling_bytes,
+            host_bytes=judged_host_bytes(
+                device_kind=job.device_kind,
+                emulates=pool.emulates,
+                here_bytes=pool.host_memory_bytes,
+                given_bytes=job.node_host_bytes,
+            ),
+            local_ranks=_local_ranks(pool, evaluator),
             expandable_segments=_has_expandable_segments(),
         )
         around = _speed_surroundings(job, pool, evaluator, progress)
@@ -152,11 +159,10 @@ def _speed_surroundings(
             + (f", so nothing of --target-gpus {target}" if target else "")
         )
         return None
-    per_node = Counter(node for group in pool.groups[:1] for node in group.nodes)
     emulated = evaluator if isinstance(evaluator, EmulatedEvaluator) else None
     around = SpeedSurroundings.of(
         device,
-        local_ranks=emulated.gpus_per_node if emulated else max(per_node.values()),
+        local_ranks=_local_ranks(pool, evaluator),
         network=job.request.link,
         probe=job.probed,
     )
@@ -164,6 +170,31 @@ def _speed_surroundings(
         return around
     played = around.emulated(num_threads=emulated.terms.num_threads)
     return replace(played, silent=emulated.links is None)
+
+
+def _local_ranks(pool: Pool, evaluator: MeasuredEvaluator | EmulatedEvaluator) -> int:
+    """Return the ranks that share a node, or would."""
+    if isinstance(evaluator, EmulatedEvaluator):
+        return evaluator.gpus_per_node
+    return max(Counter(pool.groups[0].nodes).values())
+
+
+def judged_host_bytes(
+    *, device_kind: str, emulates: bool, here_bytes: int, given_bytes: int | None
+) -> int | None:
+    """Return what memory of a node candidates are judged by; None judges none.
+
+    Not of CPU ranks, whose ceiling is a share of it.
+
+    Args:
+        device_kind: cuda or cpu.
+        emulates: whether ranks are emulated.
+        here_bytes: of the pool's smallest node.
+        given_bytes: what was said of nodes that are not there.
+    """
+    if device_kind == "cpu":
+        return None
+    return (given_bytes if emulates else None) or here_bytes
 
 
 def _links(job: Job, pool: Pool) -> Links | None:

@@ -51,7 +51,7 @@ def check_modelled(request: TuneRequest) -> None:
     nothing_runs = f"nothing runs with --evaluator {MODELLED}, so leave it out"
     faults = []
     if request.gpus > MAX_GPUS:
-        faults.append(f"--gpus {request.gpus}: must be at most {MAX_GPUS} where nothing runs")
+        faults.append(f"--gpus {request.gpus}: the models go to {MAX_GPUS}")
     if request.device == "cpu":
         faults.append(f"--device cpu: the speed model knows GPUs, and {nothing_runs}")
     if request.ray_address is not None:

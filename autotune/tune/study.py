@@ -18,8 +18,9 @@ from autotune.search.confirm import (
 )
 from autotune.search.loop import Search
 from autotune.search.progress import Progress
+from autotune.search.rejection import read_rejections
 from autotune.search.sampler import StoredStudy
-from autotune.search.screen import Screen, read_rejections
+from autotune.search.screen import Screen
 from autotune.search.speed import SpeedModel
 from autotune.study import StudyView
 from autotune.study_folder import OpenedStudy
@@ -140,7 +141,10 @@ def _confirm(
     )[:_MAX_FINALISTS]
     winners = [*finalists, baseline] if baseline else finalists
     if _says_all(known, winners, baseline, num_rounds=rounds_of(evaluator, num_rounds)):
-        progress.noted(f"nothing new to confirm: the last time was {known[-1].ended_at}")
+        when = f" on {known[-1].ended_at}" if known[-1].ended_at else ""
+        progress.noted(
+            f"confirmed{when}, and nothing new to confirm; more --confirm-rounds do it again"
+        )
         return
     confirmations = []
     for winner in winners:
@@ -167,9 +171,15 @@ def _says_all(
     *,
     num_rounds: int,
 ) -> bool:
-    """Whether what was confirmed before is what would be confirmed now, in as many rounds."""
-    if not known or known[-1].failure is not None or known[-1].exported is None:
+    """Whether what was confirmed before is what would be confirmed now, in as many rounds.
+
+    Not if anything failed: it may have been the machine.
+    """
+    if len(known) != 1 or not winners or known[0].failure is not None:
         return False
-    same = [one.winner for one in known] == [winner.number for winner in winners][: len(known)]
-    against = known[-1].baseline == (baseline.number if baseline else None)
-    return same and against and len(known[-1].winner_runs) >= num_rounds
+    (one,) = known
+    if baseline is not None and one.baseline_failure is not None:
+        return False
+    same = one.winner == winners[0].number
+    against = one.baseline == (baseline.number if baseline else None)
+    return same and against and len(one.winner_runs) >= num_rounds

@@ -57,6 +57,8 @@ class Target:
             workload=self.workload,
             device=self.memory.device,
             ceiling_bytes=self.memory.ceiling_bytes,
+            host_bytes=self.memory.host_bytes,
+            local_ranks=self.memory.local_ranks,
             calibration=self.memory_calibration,
         )
 
@@ -122,18 +124,14 @@ def predict_target(target: Target, exported: Candidate, *, seed: int) -> dict[st
         "corrected_by_trials": len(target.speed_calibration.trials),
         "ds_config": dict(there.ds_config),
     }
-    corrected = speed.corrected(there)
-    if corrected is None:
+    predicted, corrected = speed.predict(there), speed.corrected(there)
+    if predicted is None or corrected is None:
         return told | {"problem": "the models cannot read this config", "tokens_per_s": None}
     bill = predict_memory(training_of(there, target.workload), target.memory)
     best = _best(target, there, seed=seed, screen=screen, speed=speed)
     return told | {
         "problem": None if bill.fits else "it is predicted not to fit there",
-        "tokens_per_s": {
-            "value": corrected.tokens_per_s,
-            "low": corrected.tokens_per_s_low,
-            "high": corrected.tokens_per_s_high,
-        },
+        "tokens_per_s": _interval(corrected, predicted),
         "step_s": corrected.step_s,
         "communication_share": corrected.items["communication"] / corrected.step_s,
         "memory": _memory(target, bill.device.peak_allocated_bytes, bill.device.outside_bytes)
@@ -141,6 +139,16 @@ def predict_target(target: Target, exported: Candidate, *, seed: int) -> dict[st
         "moves": _moves(exported, best),
         "best": _told_best(best, corrected, speed) | {"ratio_here": _ratio(here, best, exported)},
     }
+
+
+def _interval(corrected: Throughput, predicted: Throughput) -> dict[str, float]:
+    """Return a corrected speed, as uncertain as the model is without trials if that is more.
+
+    Trials on fewer ranks, which may have been emulated, make it no surer there.
+    """
+    value = corrected.tokens_per_s
+    width = max(p.tokens_per_s_high / p.tokens_per_s for p in (corrected, predicted))
+    return {"value": value, "low": value / width, "high": value * width}
 
 
 def _memory(target: Target, allocated_bytes: int, outside_bytes: int) -> dict[str, Any]:

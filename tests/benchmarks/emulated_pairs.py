@@ -154,6 +154,7 @@ def row(number: int, kind: str, outcome: Outcome, workload: Workload) -> dict[st
         "status": outcome.status.value,
         "reason": outcome.failure.reason if outcome.failure else None,
         "duration_s": round(outcome.duration_s, 2),
+        "beside": list(outcome.neighbours),
     }
     if outcome.measurement is not None:
         ranks = outcome.measurement.ranks

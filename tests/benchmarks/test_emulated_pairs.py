@@ -12,9 +12,9 @@ from autotune.predict.memory.predict import Surroundings, predict_memory
 from tests.benchmarks.emulated_pairs import PAIRS, errors, print_table, training_of, workload_of
 
 ROOT = Path(__file__).parents[2]
-HOSTS = {"x2": 2, "x2_slower_host": 2, "x4": 4}
+HOSTS = {"x2": 2, "x2_third_host": 2, "x4": 4}
 """The cards of each."""
-NUMBERS = (("x2", 23), ("x2_slower_host", 6), ("x4", 13))
+NUMBERS = (("x2", 23), ("x2_third_host", 6), ("x4", 13))
 Rows = list[dict[str, Any]]
 
 
@@ -78,7 +78,7 @@ def test_the_memory_model_is_right_on_every_real_rank(
     assert max(map(abs, found)) < 1e-4
 
 
-NOT_AS_LONG = {"x2": {4, 9, 11, 22}, "x2_slower_host": {9, 11, 22}}
+NOT_AS_LONG = {"x2": {4, 9, 11, 22}, "x2_third_host": {9, 11, 22}}
 """Beyond 12 % and beyond the measured steps' own spread; the README says what is known of each."""
 
 
@@ -94,7 +94,7 @@ def test_the_readme_knows_which_steps_do_not(rows: dict[str, Rows], host: str) -
 
 
 def test_every_config_has_run_both_ways(rows: dict[str, Rows]) -> None:
-    both = {error["pair"] for host in ("x2", "x2_slower_host") for error in errors(rows[host])}
+    both = {error["pair"] for host in ("x2", "x2_third_host") for error in errors(rows[host])}
     assert both == set(range(len(PAIRS)))
 
 

@@ -93,6 +93,7 @@ def main() -> None:
         "two cards": [run for run in timed() if run.on_two_cards],
         "pairs on two cards": pairs("x2"),
         "pairs on two cards of another host": pairs("x2_other_host"),
+        "pairs on two cards of a third host": pairs("x2_third_host"),
         "pairs on four cards": pairs("x4"),
         "emulated pairs on two cards": pairs("x2", kind=EMULATED),
         "older landscape": landscape(older=True),

@@ -124,7 +124,7 @@ FAULTS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "more modelled ranks than the models go to": (
         ["--evaluator", "modelled", "--device", "auto", "--gpu-type", "h200", "--gpus", "5000"],
-        ["--gpus 5000: must be at most 4096 where nothing runs"],
+        ["--gpus 5000: the models go to 4096"],
     ),
     "modelled ranks that something should run on": (
         ["--evaluator", "modelled", "--gpu-type", "h200", "--untimed", "--ray-address", "auto"],

@@ -52,14 +52,20 @@ def plain(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
     return loaded
 
 
-def test_the_run_prints_one_json_object_and_nothing_else(real_study: RealStudy) -> None:
+def test_the_run_prints_one_json_object_and_tells_of_trials_on_stderr(
+    real_study: RealStudy,
+) -> None:
     call = real_study.call
     assert call.code == 0
     result = json.loads(call.out)
     assert result["study"] == real_study.name
     assert result["num_trials"] == NUM_TRIALS
     assert sum(result["by_status"].values()) == NUM_TRIALS
-    assert call.err == ""
+    told = [line.split()[0] for line in call.err.splitlines()]
+    trials = [f"trial-{number:04d}" for number in range(NUM_TRIALS)]
+    assert told[:NUM_TRIALS] == trials
+    assert told[NUM_TRIALS:]
+    assert all(name.startswith("confirm-") for name in told[NUM_TRIALS:])
 
 
 def test_the_study_has_trials_that_fit_and_trials_that_do_not(call: Call) -> None:

@@ -6,11 +6,9 @@ from functools import cache
 from autotune.outcome import Outcome, Phase, Status
 from autotune.predict.memory.bill import DeviceBill
 from autotune.search.candidate import Candidate, candidate_of_proposal
+from autotune.search.rejection import Rejection
 from autotune.search.sampler import StoredStudy
-from autotune.search.screen import (
-    Rejection,
-    Screen,
-)
+from autotune.search.screen import Screen
 from tests.evaluate.fake import FakeEvaluator
 from tests.search.simulated import Simulation, workload_7b
 

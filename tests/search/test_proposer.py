@@ -14,8 +14,9 @@ from autotune.predict.memory.bill import DeviceBill
 from autotune.report.summary import result_json, summarize
 from autotune.search.candidate import Candidate
 from autotune.search.proposer import MAX_REJECTIONS, Proposer
+from autotune.search.rejection import Evidence, Rejection, read_rejections
 from autotune.search.sampler import StoredStudy
-from autotune.search.screen import Evidence, Rejection, Screen, read_rejections
+from autotune.search.screen import Screen
 from autotune.study import StudyView
 from tests.search.setting import small_space
 from tests.search.simulated import Simulation, launched, reopened, workload_7b

@@ -10,14 +10,8 @@ from hypothesis import strategies as st
 from autotune.hardware import find_device
 from autotune.outcome import Phase, PhaseMemory, Status
 from autotune.predict.memory.predict import NCCL_BYTES
-from autotune.search.screen import (
-    Evidence,
-    Rejection,
-    Screen,
-    ScreenReport,
-    read_rejections,
-    rejections_attribute,
-)
+from autotune.search.rejection import Evidence, Rejection, read_rejections, rejections_attribute
+from autotune.search.screen import Screen, ScreenReport
 from tests.search.screening import (
     GIB,
     PREDICTED,

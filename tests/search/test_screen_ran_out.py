@@ -5,9 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.outcome import Phase, Status
-from autotune.search.screen import (
-    Evidence,
-)
+from autotune.search.rejection import Evidence
 from tests.search.screening import GIB, PREDICTED_7B, WORKLOAD, ran_out, rejection_of, teach
 from tests.search.simulated import Simulation
 

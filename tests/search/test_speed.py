@@ -88,7 +88,7 @@ def test_what_it_cannot_read_it_does_not_predict(simulation: Simulation) -> None
     )
 
 
-def _on_slow_host(simulation: Simulation, point: Candidate, status: Status) -> Outcome:
+def _on_slow_host(simulation: Simulation, point: Candidate) -> Outcome:
     """Return what a trial would come to where Python takes twice as long as usual."""
     truth = simulation.speed()
     truth.surroundings = replace(truth.surroundings, host_slowness=2.0)
@@ -104,22 +104,14 @@ def _on_slow_host(simulation: Simulation, point: Candidate, status: Status) -> O
         )
         for rank in outcome.measured.ranks
     )
-    return replace(
-        outcome,
-        status=status,
-        measurement=replace(outcome.measured, ranks=ranks),
-        failure=Failure(reason="as if") if status is Status.SLOW else None,
-    )
+    return replace(outcome, measurement=replace(outcome.measured, ranks=ranks))
 
 
 def test_trials_teach_it_how_slow_the_host_is(simulation: Simulation) -> None:
     speed = simulation.speed()
-    for point, status in (
-        (simulation.point(stage=3, mb=1), Status.COMPLETE),
-        (simulation.point(stage=3, mb=2), Status.SLOW),
-        (simulation.point(stage=1, mb=4), Status.COMPLETE),
-    ):
-        speed.learn(point, _on_slow_host(simulation, point, status))
+    points = [simulation.point(stage=3, mb=1), simulation.point(stage=3, mb=2)]
+    for point in (*points, simulation.point(stage=1, mb=4)):
+        speed.learn(point, _on_slow_host(simulation, point))
     assert len(speed.calibration.trials) == 3
     assert 1.4 < speed.calibration.host_slowness <= 2
     assert speed.report([]).host_slowness == speed.calibration.host_slowness
@@ -134,16 +126,10 @@ def test_trials_teach_it_how_slow_the_host_is(simulation: Simulation) -> None:
     assert after.tokens_per_s > 0.9 * before.tokens_per_s
 
 
-def test_one_step_teaches_nothing(simulation: Simulation) -> None:
+def test_a_trial_that_was_stopped_early_teaches_nothing(simulation: Simulation) -> None:
     speed, point = simulation.speed(), simulation.point(stage=3, mb=1)
-    outcome = _on_slow_host(simulation, point, Status.SLOW)
-    ranks = tuple(
-        replace(rank, inner_s=rank.inner_s[:1], boundary_s=rank.boundary_s[:1])
-        for rank in outcome.measured.ranks
-    )
-    short = replace(outcome, measurement=replace(outcome.measured, ranks=ranks))
-    assert len(short.measured.all_step_s) == 1
-    speed.learn(point, short)
+    outcome = _on_slow_host(simulation, point)
+    speed.learn(point, replace(outcome, status=Status.SLOW, failure=Failure(reason="as if")))
     assert not speed.calibration.trials
 
 

@@ -17,7 +17,7 @@ from autotune.report.summary import summarize
 from autotune.search.candidate import Candidate, training_of
 from autotune.search.speed import SpeedModel
 from autotune.space import load_space
-from autotune.tune.target import MATTERS, Target, _Neighbours, predict_target
+from autotune.tune.target import MATTERS, Target, _moved, _Neighbours, predict_target
 from autotune.workload import Workload, resolve_workload
 from tests.search.simulated import H100, Simulation, workload_7b
 
@@ -90,6 +90,34 @@ def test_the_study_s_trials_correct_it(exported: Candidate) -> None:
     assert told["corrected_by_trials"] == 9
     # They say nothing of the host, so it is one factor for all, and no key moves for it.
     assert told["moves"] == plain["moves"]
+
+
+def test_trials_that_agree_make_nothing_surer_on_more_ranks(exported: Candidate) -> None:
+    trial = TimedTrial(measured=100.0, predicted=(100.0,) * len(HOSTS))
+    calibration = SpeedCalibration(trials=(trial,) * 30)
+    told = predict_target(replace(_target(64), speed_calibration=calibration), exported, seed=1)
+    plain = predict_target(_target(64), exported, seed=1)
+    assert told["tokens_per_s"] == pytest.approx(plain["tokens_per_s"])
+
+
+def test_what_is_said_of_the_study_s_own_ranks_is_corrected_too(exported: Candidate) -> None:
+    """A slow host makes stage 3 slower than the config it is compared with."""
+    target = _target(256, network="ethernet-10g")
+    plain = predict_target(target, exported, seed=1)["best"]
+    predicted = tuple(1.0 / slowness for slowness in HOSTS)
+    trial = TimedTrial(measured=predicted[-1], predicted=predicted)
+    slow = SpeedCalibration(trials=(trial,) * 20)
+    assert slow.host_slowness > 1.5
+    told = predict_target(replace(target, speed_calibration=slow), exported, seed=1)["best"]
+    here = SpeedModel(
+        workload=target.here.workload, surroundings=target.here.surroundings, calibration=slow
+    )
+    faster = replace(exported, ds_config=told["ds_config"], model_settings=told["model_settings"])
+    speeds = [here.corrected(_moved(one, here.workload)) for one in (faster, exported)]
+    assert speeds[0] is not None
+    assert speeds[1] is not None
+    assert told["ratio_here"] == pytest.approx(speeds[0].tokens_per_s / speeds[1].tokens_per_s)
+    assert told["ratio_here"] != pytest.approx(plain["ratio_here"], rel=1e-3)
 
 
 def test_a_micro_batch_that_no_longer_divides_falls(simulation: Simulation) -> None:

@@ -133,6 +133,29 @@ def test_what_was_confirmed_is_not_confirmed_again(tmp_path: Path) -> None:
     assert len(_confirmed(here)) == ran + 10
 
 
+@pytest.mark.parametrize("role", ["winner", "baseline"])
+def test_what_failed_when_it_was_confirmed_is_confirmed_again(tmp_path: Path, role: str) -> None:
+    """It may have been the machine."""
+    here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS), on_disk=True)
+    here.evaluator.override = _failing(here, role)
+    _run(here, trials=26)
+    here.evaluator.override = _failing(here)
+    again = _run(here, trials=26, resume=True)
+    (confirmation,) = again.study.confirmations
+    assert confirmation.failure is None
+    assert confirmation.baseline_failure is None
+    assert confirmation.ratio is not None
+
+
+def test_another_winner_is_confirmed(tmp_path: Path) -> None:
+    here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS), on_disk=True)
+    (first,) = _run(here, trials=8).study.confirmations
+    again = _run(here, trials=26, resume=True)
+    (second,) = again.study.confirmations
+    assert (second.winner, second.ended_at) != (first.winner, first.ended_at)
+    assert second.winner != first.winner
+
+
 def test_a_finalist_that_diverges_gives_way_too(tmp_path: Path) -> None:
     here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS))
 

@@ -46,8 +46,8 @@ def test_the_best_modelled_config_of_a_landscape_is_within_10_percent_of_the_bes
     ("older", "middle", "worst", "tau"),
     [
         (True, 0.08, 0.30, 0.88),
-        # A host a third slower than those that the constants are from, two trials at a time, half
-        # of them stopped after one step. What trials teach of the host makes up for most of it:
+        # Two machines, mostly two trials at a time, half of them stopped after one step. What
+        # complete ones teach of the host makes up for much of it:
         # `tests/predict/test_speed_calibration.py`.
         (False, 0.17, 0.45, 0.83),
     ],
@@ -75,6 +75,8 @@ def test_landscapes_are_predicted_in_order(
         # Recorded last, and nothing was fitted to them; a slower host.
         ("x2", MEASURED, 23, 0.12, 0.25, 0.90),
         ("x2", EMULATED, 24, 0.08, 0.20, 0.85),
+        ("x2_third_host", MEASURED, 6, 0.12, 0.20, 0.80),
+        ("x2_third_host", EMULATED, 6, 0.08, 0.20, 0.85),
     ],
 )
 def test_pairs_of_real_and_of_emulated_ranks(

@@ -33,6 +33,8 @@ class Timed:
     """Steady: of two cards as recorded, else the mean of the last two steps; of trials the mean."""
     num_steps: int
     """That were timed."""
+    is_complete: bool = True
+    """Of a trial: not stopped early."""
     slower_call_s: float = 0.0
     """What a collective cost the host beyond a real one."""
 
@@ -118,7 +120,7 @@ def pairs(hosts: str, *, kind: str = MEASURED) -> tuple[Timed, ...]:
     With the links, copies and CPUAdam that a probe of the same machine measured.
 
     Args:
-        hosts: `x2`, `x2_other_host` or `x4`: the files' names.
+        hosts: `x2`, `x2_other_host`, `x2_third_host` or `x4`: the files' names.
         kind: measured or emulated; of those on four cards not the ones with offload, which were
             emulated when only CPUAdam was slowed down, and not yet the whole offloaded step.
     """
@@ -172,6 +174,7 @@ def landscape(*, older: bool = False) -> tuple[Timed, ...]:
             surroundings=around,
             slower_call_s=SLOWER_CALL_S if older else 0.0,
             num_steps=len(outcome.measured.all_step_s),
+            is_complete=outcome.status is Status.COMPLETE,
             step_s=outcome.measured.tokens_per_step / outcome.measured.tokens_per_s.mean,
         )
         for number, (candidate, outcome) in enumerate(found.trials)
