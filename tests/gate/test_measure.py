@@ -2,15 +2,18 @@
 
 import dataclasses
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from autotune.gate import GateRequest, gate
-from autotune.gate.measure import Measured, compare_measured, noise_band
+from autotune.gate.measure import Measured, compare_measured, measure, noise_band
 from autotune.gate.record import Record, read_record
 from autotune.lint.finding import Severity, Verdict
+from autotune.lint.subject import Subject
 from autotune.outcome import Outcome, Status
 from tests.cli.calls import autotune
 from tests.gate.records import write
@@ -44,6 +47,33 @@ def _measured(folder: Path, tokens_per_s: float, peak_bytes: int = 1000) -> Meas
 
 def _rules(measured: Measured, record: Record, max_regression: float | None = None) -> list[str]:
     return [f.rule for f in compare_measured(measured, record, max_regression=max_regression)]
+
+
+def test_a_sigterm_ends_it_as_ctrl_c_does(
+    recorded: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SignalledPool:
+        """Gets the signal as soon as it is open."""
+
+        def __init__(self, request: object) -> None:
+            assert request is not None
+
+        def __enter__(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        def __exit__(self, *_: object) -> None:
+            """Nothing to close."""
+
+    before = signal.getsignal(signal.SIGTERM)
+    # Else a signal that nobody takes would end the tests.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    monkeypatch.setattr("autotune.pool.pool.Pool", SignalledPool)
+    subject = Subject(config=dict(recorded.ds_config))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            measure(subject, recorded)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_the_band_of_new_runs_is_wider_than_that_of_the_mean(recorded: Record) -> None:
