@@ -1,11 +1,12 @@
 """The bill of one ds_config."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autotune import dotted
 from autotune.ds_config.auto import resolve_auto
-from autotune.ds_config.build import BATCH_KEYS
+from autotune.ds_config.build import BATCH_KEYS, MICRO_BATCH
 from autotune.hardware import Device
 from autotune.lint.check import lint
 from autotune.lint.finding import Finding, Severity
@@ -28,6 +29,8 @@ class ConfigPlan:
     throughput: Throughput
     smallest_gpus: int | None
     """The fewest GPUs of this type on which it fits, at the same micro batch."""
+    replaced: Mapping[str, int] = field(default_factory=dict)
+    """Batch sizes of the config that `--global-batch-size` took the place of."""
     errors: tuple[Finding, ...] = ()
     """Why the config would not run as it says, by the rules of `autotune gate`; the bill is that
     of what could be read."""
@@ -36,6 +39,11 @@ class ConfigPlan:
     def fits(self) -> bool:
         """Whether device and host have room."""
         return self.bill.fits is True
+
+    @property
+    def batch(self) -> Mapping[str, int]:
+        """What the plan is for, by DeepSpeed's keys."""
+        return _batch(self.training)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values: what `autotune plan DS_CONFIG --json` prints."""
@@ -54,6 +62,7 @@ class ConfigPlan:
                 "precision": training.precision,
                 "micro_batch_size": training.micro_batch_size,
                 "gradient_accumulation_steps": training.accumulation,
+                "global_batch_size": self.batch["train_batch_size"],
             },
             "model_settings": {
                 "activation_checkpointing": training.activation_checkpointing,
@@ -70,7 +79,7 @@ def plan_config(request: PlanRequest) -> ConfigPlan:
     """
     workload = request.workload(request.gpus)
     # "auto" is Hugging Face's word; what it stands for is Hugging Face's formula.
-    ds_config = resolve_auto(request.base, workload)
+    ds_config = request.sized(resolve_auto(request.base, workload), workload)
     training = read_training(ds_config, workload, request.settings())
     bill = predict_memory(training, request.surroundings(request.gpus), find_limit=True)
     return ConfigPlan(
@@ -79,8 +88,27 @@ def plan_config(request: PlanRequest) -> ConfigPlan:
         bill=bill,
         throughput=predict_throughput(training, request.speed_surroundings(request.gpus)),
         smallest_gpus=smallest_fitting(lambda gpus: _fits(request, training, gpus)),
+        replaced=_replaced(request.base, training),
         errors=_errors(request),
     )
+
+
+def _batch(training: Training) -> dict[str, int]:
+    per_step = training.micro_batch_size * training.accumulation
+    return {
+        "train_batch_size": per_step * training.world_size,
+        MICRO_BATCH: training.micro_batch_size,
+        "gradient_accumulation_steps": training.accumulation,
+    }
+
+
+def _replaced(base: Mapping[str, Any], training: Training) -> dict[str, int]:
+    """Return the batch sizes that the config gives and the plan is not for."""
+    return {
+        key: base[key]
+        for key, size in _batch(training).items()
+        if base.get(key, "auto") not in ("auto", size)
+    }
 
 
 def _errors(request: PlanRequest) -> tuple[Finding, ...]:
@@ -96,10 +124,11 @@ def _errors(request: PlanRequest) -> tuple[Finding, ...]:
         seq_len=request.seq_len,
         activation_checkpointing=request.activation_checkpointing,
     )
-    config = dict(request.base)
+    workload = request.workload(request.gpus)
+    config = request.sized(request.base, workload)
     if not BATCH_KEYS & config.keys():
         # The workload has a batch where the config leaves it to its program.
-        config["train_batch_size"] = request.workload(request.gpus).global_batch_size
+        config["train_batch_size"] = workload.global_batch_size
     found = lint(Subject(config=config, launch=launch))
     return tuple(finding for finding in found if finding.severity is Severity.ERROR)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.ceiling import parse_bytes, parse_ceiling
+from autotune.ds_config.build import BATCH_KEYS, build_ds_config
 from autotune.ds_config.read import read_ds_config
 from autotune.errors import HardwareError
 from autotune.hardware import Device, find_gpu, load_devices
@@ -119,6 +120,19 @@ class PlanRequest:
             # A ds_config that says nothing trains in fp32; a space alone takes the preset's.
             precision=said_precision(self.base) if self.base else None,
         )
+
+    def sized(self, config: Mapping[str, Any], workload: Workload) -> dict[str, Any]:
+        """Return a config with the batch sizes that `--global-batch-size` gives it, if it is given.
+
+        As `autotune run` does with its `--base`: the micro batch stays, accumulation follows.
+
+        Raises:
+            ConfigError: the micro batch does not divide the sequences of a rank.
+        """
+        if self.global_batch_size is None:
+            return dict(config)
+        built = build_ds_config(config, workload, {})
+        return dict(config) | {key: built[key] for key in BATCH_KEYS}
 
     def settings(self, *, activation_checkpointing: bool | None = None) -> ModelSettings:
         """Return what is set in the model."""

@@ -183,7 +183,8 @@ def plan_scale_out(
 
 def _config(request: PlanRequest) -> World:
     workload = request.workload(request.gpus)
-    training = read_training(resolve_auto(request.base, workload), workload, request.settings())
+    ds_config = request.sized(resolve_auto(request.base, workload), workload)
+    training = read_training(ds_config, workload, request.settings())
     return World(
         gpus=request.gpus,
         training=training,

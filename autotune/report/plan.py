@@ -22,9 +22,15 @@ def print_config_plan(plan: ConfigPlan) -> None:
     console.print(
         f"{training.model.name} on {training.world_size} x {plan.device.name}, ZeRO "
         f"{training.zero.stage}, {training.precision}, micro batch {training.micro_batch_size} x "
-        f"{training.seq_len} tokens, accumulation {training.accumulation}, {checkpointing} "
-        f"activation checkpointing, {training.attn_implementation} attention"
+        f"{training.seq_len} tokens, accumulation {training.accumulation}, global batch "
+        f"{plan.batch['train_batch_size']}, {checkpointing} activation checkpointing, "
+        f"{training.attn_implementation} attention"
     )
+    for key, size in plan.replaced.items():
+        console.print(
+            f"--global-batch-size makes {key} {plan.batch[key]}; the config says {size}",
+            markup=False,
+        )
     where = f"{device.part}, {device.detail}" if device.detail else device.part
     console.print(_item_table(device, where))
     _print_device(console, device)

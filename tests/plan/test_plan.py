@@ -8,7 +8,14 @@ from typer.testing import CliRunner, Result
 
 from autotune.cli.plan import plan
 from autotune.errors import AutotuneError, ConfigError, HardwareError, WorkloadError
-from autotune.plan import ConfigPlan, PlanRequest, SpacePlan, plan_config, plan_space
+from autotune.plan import (
+    ConfigPlan,
+    PlanRequest,
+    SpacePlan,
+    plan_config,
+    plan_scale_out,
+    plan_space,
+)
 from autotune.predict.smallest import COUNTS, smallest_fitting
 from tests.plan.conftest import CONFIG, SMALL_SPACE
 
@@ -40,6 +47,39 @@ def test_a_config_gets_an_itemised_bill(planned: ConfigPlan) -> None:
     assert result.fits
     assert result.bill.method == "replay"
     assert result.training.accumulation == 2
+
+
+@pytest.mark.parametrize(
+    ("keys", "batch"),
+    [
+        ({}, (64, 1, 8)),
+        ({"train_batch_size": 16}, (64, 1, 8)),
+        # These two contradict each other; `autotune run` takes the batch that is asked for too.
+        ({"train_batch_size": 250, "train_micro_batch_size_per_gpu": 4}, (64, 4, 2)),
+        ({"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": 2}, (64, 4, 2)),
+    ],
+)
+def test_the_global_batch_that_was_asked_for_is_planned(
+    tmp_path: Path, keys: dict[str, Any], batch: tuple[int, int, int]
+) -> None:
+    file = tmp_path / "ds_config.json"
+    file.write_text(json.dumps(CONFIG | keys), encoding="utf-8")
+    asked = {"model": "125m", "ds_config": file, "global_batch_size": 64}
+    planned = plan_config(request(**asked))
+    assert tuple(planned.batch.values()) == batch
+    assert planned.errors == ()
+    (world,) = plan_scale_out(request(**asked), (8,)).worlds
+    assert world.training == planned.training
+
+
+def test_the_batch_is_told_and_what_of_the_config_it_replaces(config: Path) -> None:
+    job = (config, "--model", "125m", "--gpus", 8, "--gpu-type", "h100-80gb")
+    theirs = run(*job).stdout
+    assert "accumulation 2, global batch 16, " in theirs
+    assert "--global-batch-size" not in theirs
+    asked = run(*job, "--global-batch-size", 64).stdout
+    assert "accumulation 8, global batch 64, " in asked
+    assert "--global-batch-size makes gradient_accumulation_steps 8; the config says 2\n" in asked
 
 
 def test_the_rank_that_holds_the_most_is_named_where_ranks_differ(tmp_path: Path) -> None:
@@ -223,6 +263,17 @@ def test_bad_input_says_where_and_what(
         plan_config(request(**{"ds_config": config} | changes))
     assert raised.value.exit_code == 2
     assert len(raised.value.faults) == 1
+
+
+def test_a_micro_batch_that_the_global_batch_cannot_hold_is_one_fault(tmp_path: Path) -> None:
+    file = tmp_path / "ds_config.json"
+    file.write_text(json.dumps(CONFIG | {"train_micro_batch_size_per_gpu": 3}), encoding="utf-8")
+    job = (file, "--model", "125m", "--gpus", 8, "--gpu-type", "h100-80gb")
+    with pytest.raises(ConfigError, match="size_per_gpu=3: does not divide the 4 seq") as raised:
+        plan_config(request(ds_config=file, global_batch_size=32))
+    assert raised.value.exit_code == 2
+    assert len(raised.value.faults) == 1
+    assert run(*job).exit_code == 0
 
 
 def test_a_model_config_without_dimensions_names_them(tmp_path: Path, config: Path) -> None:
