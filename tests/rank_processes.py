@@ -1,6 +1,7 @@
 """Finds the processes of a pool from outside: what a test kills, and what it must not find."""
 
 import re
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -48,6 +49,11 @@ def forks(mark: str) -> list[psutil.Process]:
 def named(name: str, mark: str) -> list[psutil.Process]:
     """Return the living processes of a pool that run a program."""
     return [p for p in marked_processes(mark) if p.info["name"] == name]
+
+
+def slot_folders(mark: str) -> list[Path]:
+    """Return the folders of the slots that a driver's cluster has started."""
+    return list(Path(tempfile.gettempdir()).glob(f"autotune-slot-{mark}-*"))
 
 
 def lives(process: psutil.Process) -> bool:

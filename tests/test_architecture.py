@@ -36,7 +36,7 @@ FLOW: tuple[tuple[str, ...], ...] = (
     ("autotune.pool",),
     ("autotune.evaluate",),
     ("autotune.search",),
-    ("autotune.study", "autotune.study_folder"),
+    ("autotune.study", "autotune.study_folder", "autotune.study_lock"),
     ("autotune.landscape",),
     ("autotune.replay",),
     ("autotune.export", "autotune.dashboard"),

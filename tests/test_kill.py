@@ -116,6 +116,9 @@ class Driver:
 
         rank_processes.wait_until_none(lambda: rank_processes.forks(mark), timeout_s=_NO_RANK_S)
         rank_processes.wait_until_none(left, timeout_s=began + _NOTHING_S - time.monotonic())
+        rank_processes.wait_until_none(
+            lambda: rank_processes.slot_folders(mark), timeout_s=_NO_RANK_S
+        )
         return self.process.wait(timeout=max(began + _NOTHING_S - time.monotonic(), 0.1))
 
 

@@ -38,17 +38,17 @@ def ray_cluster(address: str | None, *, num_cpus: int) -> Iterator[None]:
     # (of a SIGTERM to the whole process group) would try for 5 s to send the last ones.
     os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
     with _watched() as watcher:
-        with _keeps_sigterm():
-            ray.init(
-                # Else Ray would join a cluster that somebody has left running here.
-                address="local",
-                num_cpus=num_cpus,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-            )
-        watcher.write(STARTED)
         try:
+            with _undisturbed():
+                ray.init(
+                    # Else Ray would join a cluster that somebody has left running here.
+                    address="local",
+                    num_cpus=num_cpus,
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                )
+            watcher.write(STARTED)
             yield
         finally:
             with contextlib.suppress(BrokenPipeError):  # somebody has killed the watcher
@@ -59,28 +59,45 @@ def ray_cluster(address: str | None, *, num_cpus: int) -> Iterator[None]:
 @contextlib.contextmanager
 def _joined(address: str) -> Iterator[None]:
     try:
-        with _keeps_sigterm():
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise HardwareError(
-            f"--ray-address {address}: no Ray cluster answers ({_first_line(error)}); "
-            "start one with `ray start --head`, or leave the option out to use this machine"
-        ) from error
-    try:
+        try:
+            with _undisturbed():
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise HardwareError(
+                f"--ray-address {address}: no Ray cluster answers ({_first_line(error)}); start "
+                "one with `ray start --head`, or leave the option out to use this machine"
+            ) from error
         yield
     finally:
         ray.shutdown()
 
 
 @contextlib.contextmanager
-def _keeps_sigterm() -> Iterator[None]:
-    """Give the caller's handler of SIGTERM back, if it has one: Ray takes the signal."""
-    before = signal.getsignal(signal.SIGTERM)
+def _undisturbed() -> Iterator[None]:
+    """Put Ctrl-C off while Ray starts, and give the caller's handler of SIGTERM back afterwards.
+
+    An exception in the midst of `ray.init` leaves threads that crash the process at its end; and
+    Ray takes SIGTERM.
+
+    Raises:
+        KeyboardInterrupt: somebody pressed Ctrl-C meanwhile; Ray is up.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed: list[int] = []
+    interrupts, terminates = map(signal.getsignal, (signal.SIGINT, signal.SIGTERM))
+    if callable(interrupts):
+        signal.signal(signal.SIGINT, lambda signum, _: pressed.append(signum))
     try:
         yield
     finally:
-        if callable(before) and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
+        if callable(interrupts):
+            signal.signal(signal.SIGINT, interrupts)
+        if callable(terminates):
+            signal.signal(signal.SIGTERM, terminates)
+    if pressed:
+        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

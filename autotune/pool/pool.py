@@ -21,6 +21,8 @@ from autotune.trial.probe.spec import ProbeSpec
 from autotune.trial.report import RankReport
 from autotune.trial.spec import TrialSpec
 
+_CLOSE_SLOTS_S = 2.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolRequest:
@@ -92,6 +94,8 @@ class Pool:
             open_group(group, device_kind=request.device_kind, model_type=request.model_type)
             for group in placed
         )
+        if request.ray_address is not None:
+            self._stack.callback(_close_slots, self.groups)
         self._tenancy = Tenancy([frozenset(group.nodes) for group in self.groups])
 
     @property
@@ -247,6 +251,14 @@ class Pool:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _close_slots(groups: Sequence[SlotGroup]) -> None:
+    # One that is at something answers too late, and leaves a folder of logs behind.
+    if ray.is_initialized():
+        closing = [slot.close.remote() for group in groups for slot in group.slots]
+        with contextlib.suppress(ray.exceptions.RayError):
+            ray.get(closing, timeout=_CLOSE_SLOTS_S)
 
 
 def _remove(group: object) -> None:

@@ -29,6 +29,7 @@ from autotune.pool.machine import (
 )
 from autotune.pool.op_build import OpBuild
 from autotune.pool.rank_run import RankRun
+from autotune.pool.watcher import slot_folder_prefix
 from autotune.trial import arch_list, wire
 from autotune.trial.ending import kill_group
 from autotune.trial.failure_kind import FailureKind
@@ -57,7 +58,7 @@ class Slot:
         self._device = f"cuda:{self._visible_devices}" if self._visible_devices else "cpu"
         self._device_kind = device_kind
         self._model_type = model_type
-        self._log_folder = tempfile.TemporaryDirectory(prefix="autotune-slot-")
+        self._log_folder = tempfile.TemporaryDirectory(prefix=slot_folder_prefix())
         self._run: RankRun | None = None
         self._build: OpBuild | None = None
         self._clocks = ClockMeter(self._visible_devices)
@@ -192,6 +193,10 @@ class Slot:
             run.fail(FailureKind.STOPPED, why)
             self._kill(run)
         return self._finish(run)
+
+    def close(self) -> None:
+        """Remove this slot's files; where its cluster goes on, nobody else would."""
+        self._log_folder.cleanup()
 
     @property
     def _name(self) -> str:

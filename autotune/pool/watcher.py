@@ -16,13 +16,16 @@ lets it go when its processes are gone.
 
 import os
 import select
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
 
 MARK_VARIABLE = "AUTOTUNE_POOL"
+_SLOT_FOLDER = "autotune-slot-"
 STARTED = b"Ray has started\n"
 CLOSING = b"Ray is being shut down\n"
 _LOOK_S = 0.5
@@ -32,9 +35,23 @@ _ROUNDS = 3
 """A process may be started while its siblings are being ended."""
 
 
+def slot_folder_prefix() -> str:
+    """Return how the folder of a slot begins that is started by this driver's cluster, or by none.
+
+    Ray kills slots, so they cannot remove their folders themselves.
+    """
+    mark = os.environ.get(MARK_VARIABLE)
+    return f"{_SLOT_FOLDER}{mark}-" if mark else _SLOT_FOLDER
+
+
 def main(mark: str) -> None:
     """Wait until the driver ends, or has Ray shut down for too long; then end what is left."""
-    noted = _note_until_the_end(mark)
+    _end(_note_until_the_end(mark), mark)
+    for folder in Path(tempfile.gettempdir()).glob(f"{_SLOT_FOLDER}{mark}-*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end(noted: set[psutil.Process], mark: str) -> None:
     for _ in range(_ROUNDS):
         left = _living({*noted, *_descendants(_marked(mark))})
         if not left:

@@ -2,6 +2,7 @@
 
 from autotune.evaluate.kinds import MODELLED
 from autotune.search.progress import Progress
+from autotune.study_lock import study_lock
 from autotune.tune.job import prepare
 from autotune.tune.modelled import tune_modelled
 from autotune.tune.request import TuneRequest, TuneResult
@@ -16,13 +17,14 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
     """
     job = prepare(request, progress)
     try:
-        if job.wanted == MODELLED:
-            return tune_modelled(job, progress)
-        # Loaded here: it brings Ray, and a modelled study does without.
-        from autotune.tune.on_pool import tune_on_pool
+        with study_lock(job.folder):
+            if job.wanted == MODELLED:
+                return tune_modelled(job, progress)
+            # Loaded here: it brings Ray, and a modelled study does without.
+            from autotune.tune.on_pool import tune_on_pool
 
-        return tune_on_pool(job, progress)
+            return tune_on_pool(job, progress)
     except KeyboardInterrupt:
-        if job.folder.exists():
-            progress.noted(f"interrupted; --study {job.folder.name} --resume goes on")
+        on = f"; --study {job.folder.name} --resume goes on" if job.folder.exists() else ""
+        progress.noted(f"interrupted{on}")
         raise

@@ -1,16 +1,20 @@
 """Closing a pool takes seconds, also when the kernel needs longer for a killed rank."""
 
 import os
+import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from signal import SIGTERM, getsignal
+from pathlib import Path
+from signal import SIGINT, SIGTERM, default_int_handler, getsignal
 
 import pytest
+from ray.cluster_utils import Cluster
 
 from autotune.errors import DispatchError
 from autotune.outcome import Phase
-from autotune.pool import placement
+from autotune.pool import local_ray, placement
 from autotune.pool.pool import Pool, PoolRequest
 from autotune.pool.rank_run import RankRun
 from autotune.pool.slot import Slot
@@ -65,3 +69,43 @@ def test_ray_does_not_take_sigterm_from_a_search() -> None:
         mine = getsignal(SIGTERM)
         with Pool(_REQUEST):
             assert getsignal(SIGTERM) is mine
+
+
+def test_its_slots_leave_no_files() -> None:
+    with Pool(_REQUEST):
+        mark = os.environ[MARK_VARIABLE]
+        assert len(rank_processes.slot_folders(mark)) == _REQUEST.world_size
+    assert rank_processes.slot_folders(mark) == []
+
+
+def test_its_slots_leave_no_files_on_a_cluster_that_goes_on() -> None:
+    def folders() -> set[Path]:
+        return set(Path(tempfile.gettempdir()).glob("autotune-slot-*"))
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+    try:
+        before = folders()
+        with Pool(replace(_REQUEST, ray_address=cluster.address)):
+            assert len(folders() - before) == _REQUEST.world_size
+        assert folders() == before
+    finally:
+        cluster.shutdown()
+
+
+def test_ctrl_c_waits_until_ray_has_started_and_then_ends_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+
+    def init(**_: object) -> None:
+        os.kill(os.getpid(), SIGINT)
+        # An exception in the midst of it would leave threads that crash the process at its end.
+        time.sleep(0.01)
+        done.append("started")
+
+    monkeypatch.setattr("ray.init", init)
+    monkeypatch.setattr("ray.shutdown", lambda: done.append("ended"))
+    with pytest.raises(KeyboardInterrupt), local_ray.ray_cluster(None, num_cpus=1):
+        done.append("used")
+    assert done == ["started", "ended"]
+    assert getsignal(SIGINT) is default_int_handler
