@@ -254,8 +254,6 @@ def gate(
         accepted=None if new_file else accepted,
         note_unused=len(names) == 1,
     )
-    if measure:
-        print("measuring: two runs, as the record's were run", file=sys.stderr)
     shown = sys.stdout if output_format == "text" else sys.stderr
     with _without_collection():
         results = [_gated(replace(request, ds_config=name), mending, shown) for name in names]
@@ -338,7 +336,11 @@ def _gated(request: "GateRequest", mending: _Mending, shown: TextIO) -> "GateRes
                 _write(target, fixed.after)
             text = fixed.after.encode()
             request = replace(request, ds_config=str(target))
-    return gate(request, text=text)
+    return gate(request, text=text, told=_tell)
+
+
+def _tell(what: str) -> None:
+    print(what, file=sys.stderr, flush=True)
 
 
 def _write(path: Path, text: str) -> None:

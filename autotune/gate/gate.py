@@ -1,7 +1,7 @@
 """The steps of the gate: read, lint, predict, ask, compare, measure; then what counts of it."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,12 +50,18 @@ class _Judged:
         return verdict_of(self.findings) is Verdict.ERROR
 
 
-def gate(request: GateRequest, *, text: bytes | None = None) -> GateResult:
+def gate(
+    request: GateRequest,
+    *,
+    text: bytes | None = None,
+    told: Callable[[str], None] = lambda _: None,
+) -> GateResult:
     """Judge a ds_config.
 
     Args:
         request: what is asked.
         text: the config; None reads what the request names.
+        told: hears what is under way, where it takes long: runs of `--measure`.
 
     Raises:
         AutotuneError: the request is wrong, or a file beside the config; what is wrong with the
@@ -65,13 +71,17 @@ def gate(request: GateRequest, *, text: bytes | None = None) -> GateResult:
     entries = read_accepted(request.accepted) if request.accepted else ()
     require_rules((entry.rule for entry in entries), option=f"--accepted {request.accepted}:")
     record = _record_of(request)
+    if record is not None and request.measure:
+        _require_measurable(record)
     launch = planned_launch(request)
     setting = memory_setting(request, launch)
     text = read_config(request.ds_config) if text is None else text
     document = read_subject(text, request.ds_config, launch=launch)
     judged = _Judged(findings=list(document.findings))
     if document.subject is not None:
-        _judge(judged, document.subject, request, setting=setting, record=record)
+        _judge(judged, document.subject, request, setting=setting)
+        if record is not None:
+            _compare(judged, document.subject, request, record=record, told=told)
     found = (_readable(document.in_file_words(finding)) for finding in judged.findings)
     kept = [finding for finding in found if finding.rule not in request.ignore]
     counting, accepted = split_accepted(kept, entries, note_unused=request.note_unused)
@@ -93,7 +103,6 @@ def _judge(
     request: GateRequest,
     *,
     setting: MemorySetting,
-    record: "Record | None",
 ) -> None:
     """Add what the steps find in a config that could be read."""
     judged.findings += lint(subject, ignore=request.ignore)
@@ -105,13 +114,22 @@ def _judge(
         answer = ask_deepspeed(config, world_size=world_size)
         judged.deepspeed = AskedDeepSpeed(version=answer.version, how="DeepSpeedConfig")
         judged.findings += deepspeed_refuses(subject, answer)
-    if record is None:
-        return
+
+
+def _compare(
+    judged: _Judged,
+    subject: Subject,
+    request: GateRequest,
+    *,
+    record: "Record",
+    told: Callable[[str], None],
+) -> None:
+    """Add where the config departs from the record, and its runs from the record's."""
     from autotune.gate.baseline import compare_with_record
 
     judged.findings += compare_with_record(subject, record, request)
     if request.measure:
-        _measure(judged, subject, request, record=record)
+        _measure(judged, subject, request, record=record, told=told)
 
 
 def _record_of(request: GateRequest) -> "Record | None":
@@ -123,13 +141,28 @@ def _record_of(request: GateRequest) -> "Record | None":
     return read_record(request.baseline)
 
 
-def _measure(judged: _Judged, subject: Subject, request: GateRequest, *, record: "Record") -> None:
+def _require_measurable(record: "Record") -> None:
+    # Before anything else: whoever asks for runs need not wait to hear that there are none.
+    from autotune.gate.measure import require_measurable
+
+    require_measurable(record)
+
+
+def _measure(
+    judged: _Judged,
+    subject: Subject,
+    request: GateRequest,
+    *,
+    record: "Record",
+    told: Callable[[str], None],
+) -> None:
     """Run the config, unless what was found says that it cannot run or fit."""
     from autotune.gate.measure import compare_measured, measure, not_measurable
 
     if verdict_of(lint(subject) + judged.memory.findings) is Verdict.ERROR:
         judged.findings += not_measurable("errors were found that must be mended first")
         return
+    told("measuring: two runs, as the record's were run")
     try:
         judged.measured = measure(subject, record, ray_address=request.ray_address)
     except ConfigError as error:

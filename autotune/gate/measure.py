@@ -67,14 +67,12 @@ class Measured:
         }
 
 
-def measure(subject: Subject, record: Record, *, ray_address: str | None = None) -> Measured:
-    """Run a config as the record's were run: same model, batch, ranks and evaluator.
-
-    The model is set as the launch says, and where that is not known as the record says.
+def require_measurable(record: Record) -> None:
+    """Make sure that there is something to compare runs with, and what runs need.
 
     Raises:
-        AutotuneError: the config cannot be made into a trial, the pool has too few devices, or it
-            failed (`DispatchError`).
+        GateError: nothing was run for the record.
+        HardwareError: a package is not installed.
     """
     if record.evaluator == MODELLED:
         raise GateError(
@@ -87,6 +85,18 @@ def measure(subject: Subject, record: Record, *, ray_address: str | None = None)
             f"--measure: needs {', '.join(missing)}, which this environment lacks; install "
             "autotune with its dependencies"
         )
+
+
+def measure(subject: Subject, record: Record, *, ray_address: str | None = None) -> Measured:
+    """Run a config as the record's were run: same model, batch, ranks and evaluator.
+
+    The model is set as the launch says, and where that is not known as the record says.
+
+    Raises:
+        AutotuneError: the record or this environment does not allow it, the config cannot be made
+            into a trial, the pool has too few devices, or it failed (`DispatchError`).
+    """
+    require_measurable(record)
     # Loaded here: they bring Ray, and the rest of the gate does without.
     from autotune.evaluate import TrialRequest
     from autotune.evaluate.choose import make_evaluator

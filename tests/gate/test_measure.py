@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from autotune.errors import ConfigError
 from autotune.gate import GateRequest, gate
 from autotune.gate.measure import Measured, compare_measured, measure, noise_band
 from autotune.gate.record import Record, read_record
 from autotune.lint.finding import Severity, Verdict
 from autotune.lint.subject import Subject
 from autotune.outcome import Outcome, Status
-from tests.cli.calls import autotune
+from tests.cli.calls import autotune, autotune_here
 from tests.gate.records import write
 from tests.real_study import RealStudy
 from tests.search.setting import setting
@@ -162,6 +163,42 @@ def test_a_config_with_errors_is_not_run(tmp_path: Path, record: dict[str, Any])
     assert result.verdict is Verdict.ERROR
     assert result.measured is None
     assert "not-measured" in [finding.rule for finding in result.findings]
+
+
+def test_what_cannot_be_measured_is_refused_before_anything_is_announced(
+    tmp_path: Path, record: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write(tmp_path / "ds_config.json", record["ds_config"])
+    # Fails to be read as a config too, and that is not looked at any more.
+    (tmp_path / "broken.json").write_text("{", encoding="utf-8")
+    modelled = write(tmp_path / "modelled.json", record | {"evaluator": "modelled"})
+    for file in (config, tmp_path / "broken.json"):
+        call = autotune_here(
+            "gate", str(file), "--baseline", str(modelled), "--measure", capsys=capsys
+        )
+        (fault,) = call.faults
+        assert fault.startswith(f"--measure: the numbers of {modelled} are modelled")
+
+
+def test_runs_are_announced_once_nothing_stands_in_their_way(
+    tmp_path: Path, record: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    def measure_nothing(*_: object, **__: object) -> Measured:
+        assert told == ["measuring: two runs, as the record's were run"]
+        raise ConfigError("no pool here")
+
+    monkeypatch.setattr("autotune.gate.measure.measure", measure_nothing)
+    config = write(tmp_path / "ds_config.json", record["ds_config"])
+    written = write(tmp_path / "record.json", record)
+    asked = GateRequest(ds_config=str(config), baseline=written, measure=True)
+    result = gate(asked, told=told.append)
+    assert "nothing was measured: no pool here" in [f.message for f in result.findings]
+    write(config, record["ds_config"] | {"bf16": {"enabledd": True}})
+    told.clear()
+    assert gate(asked, told=told.append).verdict is Verdict.ERROR
+    assert told == []
 
 
 @pytest.mark.ray
