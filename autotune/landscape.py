@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,15 +71,25 @@ class Landscape:
                     for trial in told["trials"]
                 ),
             )
-        except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        except (OSError, EOFError, ValueError, KeyError, TypeError, zlib.error) as error:
             raise StoreError(
                 f"{path}: is no landscape ({error}); write one with `autotune replay STUDY --save`"
             ) from error
 
     def write(self, path: Path) -> None:
-        """Write the file, the same bytes for the same trials."""
+        """Write the file, the same bytes for the same trials.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
         text = json.dumps(self.to_json(), separators=(",", ":"), sort_keys=True)
-        path.write_bytes(gzip.compress(text.encode(), mtime=0))
+        try:
+            path.write_bytes(gzip.compress(text.encode(), mtime=0))
+        except OSError as error:
+            raise StoreError(
+                f"--save {path}: cannot be written: {error.strerror}; name a file in a folder "
+                "that exists"
+            ) from error
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""

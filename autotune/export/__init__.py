@@ -1,14 +1,18 @@
 """The study folder's files, every one rebuilt from the Optuna storage alone."""
 
+import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from autotune.errors import StoreError
 from autotune.export.ds_config import exported_ds_config
 from autotune.export.record import build_record
 from autotune.export.trials_csv import trials_table
 from autotune.study import StudyView
+
+_ELSEWHERE = "name another folder with `autotune export --folder`"
 
 
 def write_study_files(study: StudyView, folder: Path) -> Mapping[str, Any] | None:
@@ -16,8 +20,16 @@ def write_study_files(study: StudyView, folder: Path) -> Mapping[str, Any] | Non
 
     Returns:
         The record, or None if nothing was confirmed.
+
+    Raises:
+        StoreError: the folder cannot be made, or a file not written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise StoreError(f"{folder}: is a file, where a folder is needed; {_ELSEWHERE}") from error
+    except OSError as error:
+        raise StoreError(f"{folder}: cannot be made: {error.strerror}; {_ELSEWHERE}") from error
     _replace(folder / "trials.csv", trials_table(study).to_csv(index=False))
     if study.exported is None:
         return None
@@ -34,5 +46,10 @@ def _as_json(value: Any) -> str:
 def _replace(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     unfinished = path.with_name(f".{path.name}.unfinished")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+        raise StoreError(f"{path}: cannot be written: {error.strerror}; {_ELSEWHERE}") from error

@@ -1,6 +1,7 @@
 """The study folder's files, written from a study of the fake evaluator."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,45 @@ def test_every_file_is_rebuilt_from_the_storage_alone(
     assert call.code == 0
     original = {name: (here.folder / name).read_bytes() for name in FILES}
     assert tree(tmp_path / "again") == original
+
+
+def _folder_on_a_file(tmp_path: Path) -> Path:
+    (tmp_path / "afile").write_text("mine", encoding="utf-8")
+    return tmp_path / "afile"
+
+
+def _folder_that_cannot_be(_: Path) -> Path:
+    return Path("/proc/x")
+
+
+def _table_is_a_folder(tmp_path: Path) -> Path:
+    (tmp_path / "trials.csv").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        (_folder_on_a_file, "afile: is a file, where a folder is needed"),
+        (_folder_that_cannot_be, "/proc/x: cannot be made: No such file or directory"),
+        (_table_is_a_folder, "trials.csv: cannot be written: Is a directory"),
+    ],
+)
+def test_where_nothing_can_be_written_is_said_and_nothing_is_left(
+    here: Setting,
+    tmp_path: Path,
+    target: Callable[[Path], Path],
+    says: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = target(tmp_path)
+    before = tree(tmp_path)
+    call = autotune_here(
+        "export", "s", "--storage", here.url, "--folder", str(folder), capsys=capsys
+    )
+    (fault,) = call.faults
+    assert f"{says}; name another folder with `autotune export --folder`" in fault
+    assert tree(tmp_path) == before
 
 
 def test_one_study_has_a_faster_winner_and_one_keeps_its_baseline(
