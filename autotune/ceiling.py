@@ -23,7 +23,8 @@ _UNITS = {
     "tib": 2**40,
 }
 _SIZE = re.compile(r"([-+]?[0-9][0-9_]*(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s*([a-z%]*)", re.IGNORECASE)
-_FORMS = "write a share (90%), binary gigabytes (72GiB) or decimal ones (80GB)"
+_SIZE_FORMS = "write binary gigabytes (72GiB) or decimal ones (80GB)"
+_CEILING_FORMS = "write a share (90%), binary gigabytes (72GiB) or decimal ones (80GB)"
 
 
 def parse_bytes(text: str, *, where: str = "size") -> int:
@@ -44,10 +45,7 @@ def parse_bytes(text: str, *, where: str = "size") -> int:
         >>> parse_bytes("80GB"), parse_bytes("72 GiB")
         (80000000000, 77309411328)
     """
-    number, unit = _split(text, where=where)
-    if unit not in _UNITS:
-        raise HardwareError(_unknown_unit(text, unit, where=where))
-    return _positive(int(number * _UNITS[unit]), text, where=where)
+    return _size_bytes(text, where=where, forms=_SIZE_FORMS)
 
 
 def parse_ceiling(text: str, *, device_bytes: int, where: str = "--memory-ceiling") -> int:
@@ -68,11 +66,12 @@ def parse_ceiling(text: str, *, device_bytes: int, where: str = "--memory-ceilin
         >>> parse_ceiling("90%", device_bytes=80 * 2**30)
         77309411328
     """
-    number, unit = _split(text, where=where)
+    number, unit = _split(text, where=where, forms=_CEILING_FORMS)
     if unit == "%":
-        ceiling = _positive(int(device_bytes * number / 100), text, where=where)
+        share_bytes = int(device_bytes * number / 100)
+        ceiling = _positive(share_bytes, text, where=where, forms=_CEILING_FORMS)
     else:
-        ceiling = parse_bytes(text, where=where)
+        ceiling = _size_bytes(text, where=where, forms=_CEILING_FORMS)
     if ceiling > device_bytes:
         raise HardwareError(
             f"{where} {text}: {format_gib(ceiling)} is above the device's "
@@ -91,23 +90,31 @@ def format_gib(num_bytes: float) -> str:
     return f"{num_bytes / GIB:.2f} GiB"
 
 
-def _split(text: str, *, where: str) -> tuple[float, str]:
+def _size_bytes(text: str, *, where: str, forms: str) -> int:
+    """Read a size; `forms` is what a message says can be written here."""
+    number, unit = _split(text, where=where, forms=forms)
+    if unit not in _UNITS:
+        raise HardwareError(_unknown_unit(text, unit, where=where, forms=forms))
+    return _positive(int(number * _UNITS[unit]), text, where=where, forms=forms)
+
+
+def _split(text: str, *, where: str, forms: str) -> tuple[float, str]:
     match = _SIZE.fullmatch(text.strip())
     number = float(match[1].replace("_", "")) if match else math.nan
     if match is None or not math.isfinite(number):
-        raise HardwareError(f"{where} {text!r}: not a size; {_FORMS}")
+        raise HardwareError(f"{where} {text!r}: not a size; {forms}")
     return number, match[2].lower()
 
 
-def _unknown_unit(text: str, unit: str, *, where: str) -> str:
+def _unknown_unit(text: str, unit: str, *, where: str, forms: str) -> str:
     if unit == "%":
         return f"{where} {text}: a share, where a size is needed; write 72GiB or 80GB"
     if unit in ("", "g", "m", "gi"):
-        return f"{where} {text}: GB (1000^3 bytes) or GiB (1024^3 bytes)? {_FORMS}"
-    return f"{where} {text}: unknown unit {unit!r}; {_FORMS}"
+        return f"{where} {text}: GB (1000^3 bytes) or GiB (1024^3 bytes)? {forms}"
+    return f"{where} {text}: unknown unit {unit!r}; {forms}"
 
 
-def _positive(num_bytes: int, text: str, *, where: str) -> int:
+def _positive(num_bytes: int, text: str, *, where: str, forms: str) -> int:
     if num_bytes <= 0:
-        raise HardwareError(f"{where} {text}: must be more than zero; {_FORMS}")
+        raise HardwareError(f"{where} {text}: must be more than zero; {forms}")
     return num_bytes

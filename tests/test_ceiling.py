@@ -26,7 +26,7 @@ def test_gigabytes_and_gibibytes_are_told_apart(text: str, expected: int) -> Non
     [
         ("80", r"--x 80: GB \(1000\^3 bytes\) or GiB"),
         ("80G", r"GB \(1000\^3 bytes\) or GiB"),
-        ("lots", "--x 'lots': not a size; write a share"),
+        ("lots", "--x 'lots': not a size; write binary gigabytes"),
         ("", "--x '': not a size"),
         ("nanGiB", "not a size"),
         ("1e999GiB", "not a size"),
@@ -39,6 +39,17 @@ def test_gigabytes_and_gibibytes_are_told_apart(text: str, expected: int) -> Non
 def test_an_unreadable_size_names_place_value_and_way_out(text: str, message: str) -> None:
     with pytest.raises(HardwareError, match=message):
         parse_bytes(text, where="--x")
+
+
+@pytest.mark.parametrize("text", ["0", "-1GiB", "10", "lots", "80parsec", "50%"])
+def test_a_share_is_offered_only_where_it_is_taken(text: str) -> None:
+    with pytest.raises(HardwareError) as of_size:
+        parse_bytes(text, where="--host-memory")
+    assert "write a share" not in str(of_size.value)
+    assert "72GiB" in str(of_size.value)
+    if not text.endswith("%"):
+        with pytest.raises(HardwareError, match=r"write a share \(90%\), .* 72GiB|\(72GiB\)"):
+            parse_ceiling(text, device_bytes=80 * GIB)
 
 
 def test_a_share_is_taken_of_the_device() -> None:
