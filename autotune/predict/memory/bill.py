@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.predict.memory.allocator import Peak, RanOut
-from autotune.predict.memory.items import Part
+from autotune.predict.memory.items import ITEM_NAMES, Item, Part
 
+_ACTIVATIONS = "activations: a smaller micro batch, or activation checkpointing"
 _ADVICE = {
     Part.LOSS: "the logits: a smaller micro batch or shorter sequences",
-    Part.FORWARD: "activations: a smaller micro batch, or activation checkpointing",
-    Part.BACKWARD: "activations: a smaller micro batch, or activation checkpointing",
+    Part.FORWARD: _ACTIVATIONS,
+    Part.BACKWARD: _ACTIVATIONS,
     Part.REDUCTION: "gradients and buckets: a smaller reduce_bucket_size, or a higher stage",
     Part.STEP: "optimizer states: a higher stage, more ranks, or optimizer offload",
     Part.INIT: "whole weights while they are built: stage 3, or more ranks",
@@ -99,7 +100,13 @@ class DeviceBill:
     @property
     def advice(self) -> str:
         """What to shrink first."""
+        # At the loss every kept activation is alive too, and may outweigh the logits.
+        if self.part == Part.LOSS and self._at_peak(Item.ACTIVATIONS) > self._at_peak(Item.LOGITS):
+            return _ACTIVATIONS
         return _ADVICE[Part(self.part)]
+
+    def _at_peak(self, item: Item) -> int:
+        return self.items.get(ITEM_NAMES[item], 0)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""

@@ -11,7 +11,7 @@ from autotune.predict.memory.coverage import (
     margin,
     unmeasured,
 )
-from autotune.predict.memory.items import ITEM_NAMES
+from autotune.predict.memory.items import ITEM_NAMES, Part
 from autotune.predict.memory.predict import Surroundings, predict_memory, screen_memory
 from autotune.predict.memory.verdict import Room, Verdict, assumptions, judge, room
 from autotune.predict.training import ModelSettings, Training
@@ -99,6 +99,20 @@ def test_room_tells_tight_from_too_large() -> None:
         for ceiling in (needs.needed_bytes, bare, needs.peak_allocated_bytes)
     ]
     assert rooms == [Room.FITS, Room.TIGHT, Room.TOO_LARGE]
+
+
+@pytest.mark.parametrize(
+    ("checkpointing", "advice"), [(False, "activations: "), (True, "the logits: ")]
+)
+def test_at_a_peak_in_the_loss_the_advice_names_what_weighs_most(
+    checkpointing: bool, advice: str
+) -> None:
+    settings = ModelSettings(activation_checkpointing=checkpointing)
+    training = job({"stage": 3}, model="125m", settings=settings)
+    device = predict_memory(training, Surroundings(device=H100)).device
+    assert device.part == Part.LOSS
+    assert (device.items["activations"] > device.items["logits"]) is not checkpointing
+    assert device.advice.startswith(advice)
 
 
 def test_fragmentation_counts_in_the_verdict() -> None:
