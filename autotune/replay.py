@@ -1,6 +1,7 @@
 """`autotune replay`: searches over a recorded landscape, to compare samplers without a device."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,12 +43,24 @@ class Replayed:
             for curve in self.curves
         )
 
+    @property
+    def num_good(self) -> int:
+        """Seeds that found a good config."""
+        return sum(launches is not None for launches in self.launches_to_good)
+
+    @property
+    def median_launches_to_good(self) -> float | None:
+        """Over all seeds, one that found none counted as never; None if that is the median."""
+        middle = median(math.inf if n is None else n for n in self.launches_to_good)
+        return None if math.isinf(middle) else middle
+
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
         return {
             "sampler": self.sampler,
             "curves": [list(curve) for curve in self.curves],
             "launches_to_good": list(self.launches_to_good),
+            "median_launches_to_good": self.median_launches_to_good,
         }
 
 
@@ -119,6 +132,17 @@ def _curve(landscape: Landscape, *, sampler: str, seed: int, num_trials: int) ->
         curve.append(best / landscape.best_tokens_per_s)
     stored.close()
     return tuple(curve)
+
+
+def cut_short(landscape: Landscape, replays: Sequence[Replayed], *, num_trials: int) -> str | None:
+    """Return a line on searches that ended before their launches did; None if none has."""
+    longest = max(len(curve) for replayed in replays for curve in replayed.curves)
+    if longest >= num_trials:
+        return None
+    return (
+        f"--trials {num_trials}: searches ended after {longest} launches, when none of the "
+        f"{describe(landscape)['num_points']} recorded points was left to try"
+    )
 
 
 def describe(landscape: Landscape) -> dict[str, Any]:

@@ -11,7 +11,9 @@ from autotune.evaluate import TrialRequest
 from autotune.landscape import Landscape
 from autotune.outcome import Failure, Status
 from autotune.replay import Replayed, as_json, open_landscape, replay
+from autotune.report.replay import print_replays
 from autotune.study import StudyView
+from tests.cli.calls import autotune_here
 from tests.search.setting import FEW_POINTS, outcome, setting, small_space
 
 
@@ -87,12 +89,76 @@ def test_launches_to_a_good_config() -> None:
     assert found.best_after(99)[2] == 1.0
 
 
+@pytest.mark.parametrize(
+    ("curves", "middle", "told"),
+    [
+        # One of three got there: most searches never do.
+        (((0.5, 1.0), (0.1, 0.2), (0.1, 0.2)), None, "never; 1 of 3 seeds"),
+        (((0.5, 1.0), (0.1, 0.2)), None, "never; 1 of 2 seeds"),
+        (((0.5, 1.0), (1.0, 1.0), (0.1, 0.2)), 2, "2; 2 of 3 seeds"),
+        (((0.5, 1.0), (1.0, 1.0)), 1.5, "1.5; 2 of 2 seeds"),
+        (((0.1, 0.2),), None, "never; 0 of 1 seeds"),
+    ],
+)
+def test_a_seed_that_found_nothing_counts_as_never(
+    curves: tuple[tuple[float, ...], ...],
+    middle: float | None,
+    told: str,
+    landscape: Landscape,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = Replayed(sampler="tpe", curves=curves)
+    assert found.median_launches_to_good == middle
+    assert found.to_json()["median_launches_to_good"] == middle
+    print_replays(landscape, [found])
+    assert f" {told} " in capsys.readouterr().out
+
+
+def test_more_launches_than_there_are_points_are_said_to_be_cut_short(
+    landscape: Landscape, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    landscape.write(tmp_path / "few.json.gz")
+    options = ["--sampler", "random", "--seeds", "1", "--json"]
+    for trials, note in (
+        ("14", ""),
+        (
+            "15",
+            "note: --trials 15: searches ended after 14 launches, when none of the 14 recorded "
+            "points was left to try\n",
+        ),
+    ):
+        call = autotune_here(
+            "replay", str(tmp_path / "few.json.gz"), "--trials", trials, *options, capsys=capsys
+        )
+        assert call.code == 0
+        assert call.err == note
+        assert len(json.loads(call.out)["replays"][0]["curves"][0]) == 14
+
+
+@pytest.mark.parametrize(
+    ("place", "says"), [("no/x.gz", "No such file or directory"), ("", "Is a directory")]
+)
+def test_a_landscape_that_cannot_be_saved_is_said(
+    place: str, says: str, study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = autotune_here("replay", str(study), "--save", str(tmp_path / place), capsys=capsys)
+    assert call.faults == [
+        f"--save {tmp_path / place}: cannot be written: {says}; name a file in a folder that exists"
+    ]
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_is_no_landscape_is_said(landscape: Landscape, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"nowhere: neither a landscape file nor a study"):
         open_landscape("nowhere")
     (tmp_path / "text").write_text("text")
     with pytest.raises(StoreError, match=r"text: is no landscape \(Not a gzipped file"):
         open_landscape(str(tmp_path / "text"))
+    landscape.write(tmp_path / "damaged.gz")
+    whole = (tmp_path / "damaged.gz").read_bytes()
+    (tmp_path / "damaged.gz").write_bytes(whole[:40] + b"\xff" * 40 + whole[80:])
+    with pytest.raises(StoreError, match=r"damaged.gz: is no landscape \(Error -3"):
+        open_landscape(str(tmp_path / "damaged.gz"))
     with pytest.raises(StoreError, match=r"--sampler annealing: must be one of tpe, random"):
         replay(landscape, samplers=["annealing"], num_seeds=1, num_trials=1)
     empty = replace(landscape, trials=())

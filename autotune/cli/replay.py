@@ -1,5 +1,6 @@
 """`autotune replay`."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -40,6 +41,8 @@ def replay(
     replays = steps.replay(
         opened, samplers=sampler or ["tpe", "random"], num_seeds=seeds, num_trials=trials
     )
+    if note := steps.cut_short(opened, replays, num_trials=trials):
+        print(f"note: {note}", file=sys.stderr)
     if as_json:
         print(steps.as_json(opened, replays))
     else:

@@ -1,7 +1,6 @@
 """Replays as a table."""
 
 from collections.abc import Sequence
-from statistics import median
 
 from rich.console import Console
 from rich.table import Table
@@ -15,6 +14,8 @@ _SHOWN = (10, 20, 30, 50, 100)
 def print_replays(landscape: Landscape, replays: Sequence[Replayed]) -> None:
     """Print what was recorded, and how each sampler did there."""
     told, console = describe(landscape), Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 140  # a log has no width; wrapped tables are hard to read there
     console.print(
         f"{told['model']} on {told['gpus']} GPUs: {told['num_points']} recorded outcomes "
         f"({told['evaluator']}), {told['num_complete']} complete; the best: "
@@ -27,7 +28,7 @@ def print_replays(landscape: Landscape, replays: Sequence[Replayed]) -> None:
         "sampler",
         "seeds",
         *(f"after {n}" for n in shown),
-        f"launches to {1 - WITHIN:.0%}",
+        f"median launches to {1 - WITHIN:.0%}",
     ):
         table.add_column(name)
     for replayed in replays:
@@ -41,7 +42,6 @@ def print_replays(landscape: Landscape, replays: Sequence[Replayed]) -> None:
 
 
 def _launches(replayed: Replayed) -> str:
-    reached = [n for n in replayed.launches_to_good if n is not None]
-    missed = len(replayed.curves) - len(reached)
-    told = f"median {median(reached):.0f}" if reached else "never"
-    return f"{told}, missed by {missed}" if missed and reached else told
+    middle = replayed.median_launches_to_good
+    told = "never" if middle is None else f"{middle:g}"
+    return f"{told}; {replayed.num_good} of {len(replayed.curves)} seeds"
