@@ -1,12 +1,16 @@
 """`autotune probe`: what the ranks of a pool share, measured once and kept in a small file."""
 
 import json
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autotune.doctor.check import Verdict
+from autotune.doctor.installation import ask_installation
+from autotune.doctor.ops import check_ops, read_compilers
 from autotune.environment import describe_environment
 from autotune.errors import HardwareError
 from autotune.pool.pool import Pool, PoolRequest
@@ -38,19 +42,18 @@ def probe(
     """Measure the pool with one rank per device, write the file, and return what it holds.
 
     Raises:
-        HardwareError: too few devices, or the file cannot be written.
+        HardwareError: too few devices, the file cannot be written, or NVMe cannot be measured;
+            told before anything starts.
         DispatchError: a rank failed.
         KeyboardInterrupt: Ctrl-C or SIGTERM; the ranks were ended, and no file was written.
     """
-    if not request.output.parent.is_dir():
-        raise HardwareError(
-            f"--output {request.output}: there is no folder {request.output.parent}"
-        )
+    _check(request)
     pool_request = PoolRequest(
         world_size=request.gpus,
         device_kind=request.device_kind,
         model_type=_PRELOADED_MODEL,
         ray_address=request.ray_address,
+        offers_emulation=False,
     )
     with interrupted_by_sigterm(), Pool(pool_request) as pool:
         spec = ProbeSpec(
@@ -59,7 +62,8 @@ def probe(
             num_threads=pool.threads_per_slot,
             groups=groups_of(pool.groups[0].nodes),
             sizes_bytes=SIZES_BYTES if request.device_kind == "cuda" else CPU_SIZES_BYTES,
-            nvme_path=request.nvme_path,
+            # Ranks have a working directory of their own.
+            nvme_path=str(Path(request.nvme_path).absolute()) if request.nvme_path else None,
         )
         pool.build_ops(_OPS + (_NVME_OPS if request.nvme_path else ()), on_note=on_note)
         rows = pool.probe(spec, on_mark=on_mark)
@@ -77,6 +81,63 @@ def probe(
         }
     request.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return found
+
+
+def _check(request: ProbeRequest) -> None:
+    """Refuse what would fail after everything else was measured.
+
+    A folder on the nodes of a Ray cluster is left to its ranks, which look for it first.
+
+    Raises:
+        HardwareError: all faults that were found.
+    """
+    faults = list(_faults(request))
+    # Asked last: it takes seconds.
+    if not faults and request.nvme_path is not None and request.ray_address is None:
+        faults = list(_async_io_faults(request.nvme_path, request.device_kind))
+    if faults:
+        raise HardwareError(*faults)
+
+
+def _faults(request: ProbeRequest) -> Iterator[str]:
+    if request.device_kind not in ("cuda", "cpu"):
+        yield f"--device {request.device_kind}: must be cuda or cpu"
+    output = request.output
+    if output.is_dir():
+        yield f"--output {output}: is a folder; name a file, such as {output / 'probe.json'}"
+    elif not output.parent.is_dir():
+        yield f"--output {output}: there is no folder {output.parent}"
+    elif why := _not_writable(output.parent):
+        yield f"--output {output}: no file can be written there: {why}; name another"
+    if request.nvme_path is None or request.ray_address is not None:
+        return
+    folder = Path(request.nvme_path)
+    nvme = f"--nvme-path {request.nvme_path}"
+    if not folder.is_dir():
+        yield f"{nvme}: is no folder; make one on the NVMe drive, or leave the option out"
+    elif why := _not_writable(folder):
+        yield f"{nvme}: not writable: {why}; name a folder of yours, or leave the option out"
+
+
+def _not_writable(folder: Path) -> str | None:
+    """Return why no file can be written in a folder, by writing one; None if it can."""
+    try:
+        tempfile.NamedTemporaryFile(dir=folder, prefix=".autotune-probe-").close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def _async_io_faults(nvme_path: str, device_kind: str) -> Iterator[str]:
+    """Yield why DeepSpeed's io cannot be used on this machine, as `autotune doctor` says it."""
+    asked = ask_installation(device_kind, ops=_NVME_OPS)
+    for check in check_ops(asked, read_compilers(asked.cuda_home)):
+        if check.verdict is not Verdict.OK:
+            found = " ".join(check.found.split())
+            yield (
+                f"--nvme-path {nvme_path}: DeepSpeed's {check.name}: {found}; "
+                f"{check.cure}, or leave the option out"
+            )
 
 
 def groups_of(nodes: Sequence[str]) -> tuple[tuple[int, ...], ...]:

@@ -16,7 +16,8 @@ from autotune.predict.communication import Group, Links, collective_s
 from autotune.predict.probe_file import check_device, host_slowdown, read_probe
 from autotune.probe import combine, groups_of
 from tests import rank_processes
-from tests.cli.calls import autotune, autotune_here
+from tests.cli.calls import autotune, autotune_here, tree
+from tests.doctor.installations import installation, op
 
 DATA = Path(__file__).parent / "data"
 
@@ -173,6 +174,68 @@ def test_what_cannot_be_probed_costs_no_ten_seconds(
     assert call.faults == [f"--output {tmp_path}/no/probe.json: there is no folder {tmp_path}/no"]
     (fault,) = autotune_here("probe", "--gpus", "99", "--device", "cpu", capsys=capsys).faults
     assert fault.startswith("--gpus 99: this machine has ")
+    assert "CPU slots; each rank needs one; choices: --gpus " in fault
+    assert "--evaluator" not in fault
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        (["--device", "tpu"], "--device tpu: must be cuda or cpu"),
+        (["--output", "."], "--output .: is a folder; name a file, such as probe.json"),
+        (
+            ["--output", "/proc/probe.json"],
+            "--output /proc/probe.json: no file can be written there: No such file or directory; name "
+            "another",
+        ),
+        (
+            ["--nvme-path", "nowhere"],
+            "--nvme-path nowhere: is no folder; make one on the NVMe drive, or leave the option "
+            "out",
+        ),
+        (
+            ["--nvme-path", "afile"],
+            "--nvme-path afile: is no folder; make one on the NVMe drive, or leave the option out",
+        ),
+        (
+            ["--nvme-path", "/proc"],
+            "--nvme-path /proc: not writable: No such file or directory; name a folder of yours, "
+            "or leave the option out",
+        ),
+        (
+            ["--nvme-path", "."],
+            "--nvme-path .: DeepSpeed's op async_io: libaio's headers are missing; only offload "
+            "to NVMe needs them; apt install libaio-dev, or leave the option out",
+        ),
+    ],
+)
+def test_what_would_fail_after_all_else_was_measured_is_refused_first(
+    options: list[str],
+    fault: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "afile").write_text("mine", encoding="utf-8")
+    lacking = installation(ops=(op("async_io", why="no io_submit"),))
+    monkeypatch.setattr("autotune.probe.ask_installation", lambda *_, **__: lacking)
+    monkeypatch.setattr("autotune.probe.Pool", None)
+    call = autotune_here("probe", "--gpus", "2", "--device", "cpu", *options, capsys=capsys)
+    assert call.faults == [fault]
+    assert tree(tmp_path) == {"afile": b"mine"}
+
+
+def test_every_fault_of_a_probe_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    call = autotune_here(
+        *("probe", "--gpus", "2", "--device", "tpu", "--output", "/", "--nvme-path", "/no"),
+        capsys=capsys,
+    )
+    assert [fault.partition(":")[0] for fault in call.faults] == [
+        "--device tpu",
+        "--output /",
+        "--nvme-path /no",
+    ]
 
 
 @pytest.mark.ray

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -60,17 +60,20 @@ class Installation:
         )
 
 
-def ask_installation(device_kind: str, *, remove_locks: bool) -> Installation:
+def ask_installation(
+    device_kind: str, *, remove_locks: bool = False, ops: Sequence[str] = ()
+) -> Installation:
     """Ask torch and DeepSpeed.
 
     Args:
         device_kind: cuda or cpu.
         remove_locks: remove stale locks of the extension builds.
+        ops: to ask about; if none is named, all on CUDA and none on the CPU.
 
     Raises:
         HardwareError: they cannot be imported, or did not answer.
     """
-    command = [sys.executable, "-m", "autotune.trial.ask_installation", device_kind]
+    command = [sys.executable, "-m", "autotune.trial.ask_installation", device_kind, *ops]
     command += ["--remove-stale-locks"] if remove_locks else []
     try:
         answer = subprocess.run(

@@ -39,6 +39,8 @@ class PoolRequest:
     emulate: bool | None = False
     """Whether one device plays one rank of a trial, instead of a device for each; None leaves it to
     the devices there are: one for each rank if they suffice."""
+    offers_emulation: bool = True
+    """Whether the command has an `--evaluator emulated`, to name where devices are too few."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,7 +290,7 @@ def _require_devices(request: PoolRequest, available: int, *, where: str) -> Non
         return
     kind = "CPU slots" if request.device_kind == "cpu" else "CUDA devices"
     choices = [f"--gpus {available}"] if available else []
-    if available:
+    if available and request.offers_emulation:
         choices.append(
             f"--evaluator emulated, where one of them plays one rank of {request.world_size}"
         )
@@ -299,7 +301,11 @@ def _require_devices(request: PoolRequest, available: int, *, where: str) -> Non
             "on CPU ranks"
         )
     choices.append("--ray-address of a cluster that has them")
-    needs = "even an emulated trial needs one" if emulates else "one trial needs one for each rank"
+    needs = (
+        "one trial needs one for each rank" if request.offers_emulation else "each rank needs one"
+    )
+    if emulates:
+        needs = "even an emulated trial needs one"
     raise HardwareError(
         f"--gpus {request.world_size}: {where} has {available} {kind}; {needs}; "
         f"choices: {'; '.join(choices)}"

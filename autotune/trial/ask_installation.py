@@ -1,12 +1,14 @@
 """Asks torch and DeepSpeed what they were built with, what they can build, and what is in the way.
 
-``python -m autotune.trial.ask_installation DEVICE_KIND [--remove-stale-locks]`` prints one JSON
-object. A process of its own: importing DeepSpeed takes seconds, and may fail.
+``python -m autotune.trial.ask_installation DEVICE_KIND [OP...] [--remove-stale-locks]`` prints one
+JSON object; of all ops on CUDA and of none on the CPU, if none is named. A process of its own:
+importing DeepSpeed takes seconds, and may fail.
 """
 
 import json
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from autotune.trial.build_locks import remove_stale_locks, stale_locks
@@ -67,7 +69,7 @@ def _load_as_built(op: str) -> None:
         _import_module_from_library(op, folder, True)  # type: ignore[no-untyped-call]  # noqa: FBT003
 
 
-def main(device_kind: str, *, remove_locks: bool) -> None:
+def main(device_kind: str, ops: Sequence[str], *, remove_locks: bool) -> None:
     """Print what is found."""
     os.environ["DS_ACCELERATOR"] = device_kind
     answers = os.dup(1)
@@ -78,10 +80,15 @@ def main(device_kind: str, *, remove_locks: bool) -> None:
 
     told["extensions"] = os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root()
     told["stale_locks"] = [str(lock) for lock in locks]
-    told["ops"] = [about_op(op) for op in BUILDERS] if device_kind == "cuda" else []
+    told["ops"] = [about_op(op) for op in ops or (BUILDERS if device_kind == "cuda" else ())]
     with os.fdopen(answers, "w", encoding="utf-8") as output:
         output.write(json.dumps(told))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], remove_locks="--remove-stale-locks" in sys.argv[2:])
+    options = sys.argv[2:]
+    main(
+        sys.argv[1],
+        [option for option in options if option in BUILDERS],
+        remove_locks="--remove-stale-locks" in options,
+    )

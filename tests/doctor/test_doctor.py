@@ -127,6 +127,13 @@ def test_torch_and_deepspeed_tell_of_themselves(
     assert broken.why is not None
 
 
+def test_one_op_can_be_asked_about_on_the_cpu_too() -> None:
+    assert ask_installation("cpu").ops == ()
+    (asked,) = ask_installation("cpu", ops=["async_io"]).ops
+    assert asked.name == "async_io"
+    assert not asked.needs_nvcc
+
+
 @pytest.mark.ray
 def test_cpu_ranks_can_run_here(capsys: pytest.CaptureFixture[str]) -> None:
     call = autotune_here("doctor", "--device", "cpu", capsys=capsys)

@@ -1,5 +1,7 @@
 """Are there enough devices, and what can be done if not? Pure."""
 
+from dataclasses import replace
+
 import pytest
 
 from autotune.errors import HardwareError
@@ -38,6 +40,13 @@ def test_too_few_devices_for_real_ranks_name_emulation_as_a_choice() -> None:
         "--gpus 8: this machine has 1 CUDA devices; one trial needs one for each"
     )
     assert "--evaluator emulated, where one of them plays one rank of 8" in text
+
+
+def test_a_command_without_emulation_does_not_offer_it() -> None:
+    request = replace(_request(emulate=False), offers_emulation=False)
+    with pytest.raises(HardwareError, match="1 CUDA devices; each rank needs one; ") as raised:
+        _require_devices(request, 1, where="this machine")
+    assert "--evaluator" not in str(raised.value)
 
 
 @pytest.mark.parametrize("emulate", [None, True])

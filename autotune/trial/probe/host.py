@@ -60,15 +60,30 @@ def time_cpu_adam(spec: ProbeSpec, *, rank: int) -> dict[str, float] | None:
     return rates | {"elements_per_s": spec.adam_elements / seconds}
 
 
-def time_nvme(spec: ProbeSpec, *, rank: int) -> dict[str, float] | None:
-    """Return bytes/s of this rank writing and reading with DeepSpeed's own asynchronous io."""
+def load_async_io(spec: ProbeSpec) -> Any:
+    """Return DeepSpeed's own asynchronous io; None where NVMe is left out.
+
+    To be called first: a node without the folder or the op must not cost what was measured.
+
+    Raises:
+        NotADirectoryError: this node has no such folder.
+    """
     if spec.nvme_path is None:
         return None
+    if not Path(spec.nvme_path).is_dir():
+        raise NotADirectoryError(f"--nvme-path {spec.nvme_path}: is no folder on this node")
     from deepspeed.ops.op_builder import AsyncIOBuilder
 
+    return AsyncIOBuilder().load()
+
+
+def time_nvme(spec: ProbeSpec, *, rank: int, async_io: Any) -> dict[str, float] | None:
+    """Return bytes/s of this rank writing and reading; None where NVMe is left out."""
+    if spec.nvme_path is None:
+        return None
     # block size, queue depth, single submit, overlap events, threads: what ds_nvme_tune tends to.
     settings = (1 << 20, 128, False, True, 8)
-    handle = AsyncIOBuilder().load().aio_handle(*settings)
+    handle = async_io.aio_handle(*settings)
     buffer = handle.new_cpu_locked_tensor(spec.nvme_bytes, torch.empty(0, dtype=torch.uint8))
     path = Path(spec.nvme_path) / f"autotune-probe-{rank}.bin"
     rates = {}

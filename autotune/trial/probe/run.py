@@ -5,7 +5,7 @@ from typing import Any
 
 from autotune.trial.device import Device
 from autotune.trial.probe.collectives import time_collectives
-from autotune.trial.probe.host import time_cpu_adam, time_nvme, time_transfers
+from autotune.trial.probe.host import load_async_io, time_cpu_adam, time_nvme, time_transfers
 from autotune.trial.probe.spec import ProbeSpec
 
 
@@ -23,6 +23,8 @@ def probe(
     Returns:
         JSON values: `rank`, `collectives`, `transfers`, `cpu_adam`, `nvme`.
     """
+    mark("DeepSpeed's io")
+    async_io = load_async_io(spec)
     collectives = time_collectives(spec, rank=rank, device=device, mark=mark)
     mark("copies between host and device")
     transfers = time_transfers(spec, device=device)
@@ -34,5 +36,5 @@ def probe(
         "collectives": collectives,
         "transfers": transfers,
         "cpu_adam": cpu_adam,
-        "nvme": time_nvme(spec, rank=rank),
+        "nvme": time_nvme(spec, rank=rank, async_io=async_io),
     }

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from autotune.trial.probe.spec import KINDS
+from autotune.trial.device.cpu import CpuDevice
+from autotune.trial.probe.run import probe
+from autotune.trial.probe.spec import KINDS, ProbeSpec
 
 PROGRAM = Path(__file__).with_name("probe_rank.py")
 WORLD_SIZE = 3
@@ -53,3 +56,14 @@ def test_a_cpu_rank_has_cores_and_no_bus(told: list[dict[str, Any]]) -> None:
     assert told[1]["cpu_adam"]["elements_per_s"] > 0
     assert told[1]["cpu_adam"]["num_threads"] == 1
     assert [("alone_elements_per_s" in rank["cpu_adam"]) for rank in told] == [True, False, False]
+
+
+def test_a_node_without_the_nvme_folder_says_so_before_anything_is_timed() -> None:
+    spec = ProbeSpec(
+        label="probe", device_kind="cpu", num_threads=1, groups=((0, 1),), nvme_path="/nowhere"
+    )
+    device = CpuDevice(ceiling_bytes=1 << 40, num_threads=torch.get_num_threads())
+    marks: list[str] = []
+    with pytest.raises(NotADirectoryError, match="--nvme-path /nowhere: is no folder on this node"):
+        probe(spec, rank=0, device=device, mark=marks.append)
+    assert marks == ["DeepSpeed's io"]
