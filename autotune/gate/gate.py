@@ -14,6 +14,7 @@ from autotune.gate.hardware import memory_setting
 from autotune.gate.memory import MemoryJudgement, MemorySetting, judge_memory
 from autotune.gate.precision import precision_findings
 from autotune.gate.reading import planned_launch, read_config, read_subject
+from autotune.gate.recorded import Recorded
 from autotune.gate.request import GateRequest
 from autotune.gate.result import AskedDeepSpeed, GateResult
 from autotune.gate.rules import require_rules
@@ -75,6 +76,8 @@ def gate(
         _require_measurable(record)
     launch = planned_launch(request)
     setting = memory_setting(request, launch)
+    if record is not None:
+        setting = replace(setting, recorded=Recorded.of(record.workload, record.model_settings))
     text = read_config(request.ds_config) if text is None else text
     document = read_subject(text, request.ds_config, launch=launch)
     judged = _Judged(findings=list(document.findings))

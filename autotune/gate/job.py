@@ -4,7 +4,8 @@ What a user left open is taken at its leanest, so that an error is one whatever 
 such choice is named.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,14 +14,18 @@ from autotune.ds_config.auto import resolve_auto
 from autotune.errors import AutotuneError
 from autotune.gate.batch import Batch, read_batch
 from autotune.gate.planned import (
+    PRECISION_SECTIONS,
+    USUAL_OPTIMIZER,
     data_parallel_ranks,
     local_ranks,
     optimizer_type,
     precision,
+    precision_is_open,
     sharding_ranks,
     tensor_parallel,
     tokens_of_rank,
 )
+from autotune.gate.recorded import Recorded, completed
 from autotune.gate.shape import NotJudgedError, shape_of_rank
 from autotune.hardware import Device
 from autotune.lint.subject import Launch, Launcher, Subject
@@ -62,6 +67,8 @@ class Job:
     or one that keeps its checkpoints on the host."""
     assumed: tuple[str, ...]
     """What nobody said, and what was taken instead."""
+    as_recorded: tuple[str, ...] = ()
+    """Those of them that a record says; the others are at their leanest."""
 
     def training(self, settings: ModelSettings, put: Mapping[str, Any] | None = None) -> Training:
         """Return what a rank holds, with dotted keys of the config changed.
@@ -110,13 +117,27 @@ def is_assumed(training: Training) -> bool:
 
 
 def read_job(
-    subject: Subject, *, shape: ModelShape | None, device: Device | None, host_bytes: int | None
+    subject: Subject,
+    *,
+    shape: ModelShape | None,
+    device: Device | None,
+    host_bytes: int | None,
+    recorded: Recorded | None = None,
 ) -> Job:
     """Return the job that a subject describes.
+
+    Args:
+        subject: the config and its launch.
+        shape: the model's.
+        device: what every rank runs on.
+        host_bytes: memory of one node.
+        recorded: taken where the launch does not say.
 
     Raises:
         NotJudgedError: what is needed was not said, or the config cannot be read.
     """
+    recorded = recorded or Recorded()
+    subject, as_recorded = completed(subject, recorded)
     launch = subject.launch
     if shape is None or device is None or launch.gpus is None:
         raise NotJudgedError(_missing(launch, shape, device))
@@ -124,21 +145,15 @@ def read_job(
     shards = sharding_ranks(subject, ranks)
     tensor, stages = tensor_parallel(subject), launch.pipeline_stages or 1
     part, assumed = shape_of_rank(shape, tensor_parallel=tensor, pipeline_stages=stages)
-    batch = read_batch(subject, ranks=ranks)
-    seq_len, optimizer = tokens_of_rank(subject, part), optimizer_type(subject)
-    unsaid = {
-        f"sequences of {seq_len} tokens (--seq-len is not given)": launch.seq_len is None,
-        f"a micro batch of {batch.micro} (none is given)": not batch.is_said,
-        "AdamW (no optimizer is given)": optimizer is None,
-    }
+    batch, optimizer = read_batch(subject, ranks=ranks), optimizer_type(subject)
     try:
         workload = Workload(
             model=part,
-            seq_len=seq_len,
+            seq_len=tokens_of_rank(subject, part),
             global_batch_size=batch.micro * batch.accumulation * shards,
             world_size=shards,
             precision=precision(subject, device),
-            optimizer={"type": optimizer or "AdamW"},
+            optimizer={"type": optimizer or USUAL_OPTIMIZER},
             gradient_clipping=1.0,
         )
         job = Job(
@@ -151,14 +166,34 @@ def read_job(
             model_parallel=tensor * stages,
             highest_stage=1 if stages > 1 else 3,
             host_bytes=host_bytes,
-            settings=_settings(launch, shape, split=tensor * stages),
+            settings=_settings(
+                launch, shape, split=tensor * stages, attention=recorded.attn_implementation
+            ),
             unsure=_unsure(subject, part),
-            assumed=(*assumed, *(text for text, holds in unsaid.items() if holds)),
+            assumed=(*assumed, *as_recorded, *_unsaid(subject, workload, batch)),
+            as_recorded=as_recorded,
         )
         job.training(job.settings[0])
     except AutotuneError as error:
         raise NotJudgedError(f"memory is not judged: {error.faults[0]}") from error
     return job
+
+
+def _unsaid(subject: Subject, workload: Workload, batch: Batch) -> Iterator[str]:
+    """Yield what neither config, launch nor record says, and what is taken for it."""
+    launch = subject.launch
+    if launch.seq_len is None:
+        yield f"sequences of {workload.seq_len} tokens (--seq-len is not given)"
+    if not batch.is_said:
+        yield f"a micro batch of {batch.micro} (none is given)"
+    if optimizer_type(subject) is None:
+        yield f"{USUAL_OPTIMIZER} (no optimizer is given)"
+    if precision_is_open(subject):
+        yield f"{workload.precision} (--hf-args is not given)"
+    is_adapted = (launch.num_trainable or math.inf) < (launch.num_parameters or math.inf)
+    if is_adapted and launch.activation_checkpointing is None:
+        # Of a model that is trained as a whole "ok" means that it fits without, too.
+        yield "adapters with activation checkpointing (--activation-checkpointing is not given)"
 
 
 def _missing(launch: Launch, shape: ModelShape | None, device: Device | None) -> str:
@@ -195,7 +230,7 @@ def _readable(subject: Subject, workload: Workload, batch: Batch) -> dict[str, A
         if key == "train_batch_size" or subject.section(key) is None:
             config.pop(key, None)
     hf = subject.launch.launcher is Launcher.HF
-    if hf and not {"bf16", "fp16", "bfloat16"} & config.keys() and workload.precision != "fp32":
+    if hf and not config.keys() & PRECISION_SECTIONS and workload.precision != "fp32":
         # accelerate/utils/dataclasses.py: set_mixed_precision adds the missing section.
         config[workload.precision] = {"enabled": True}
     return resolve_auto(config, workload) | {
@@ -204,7 +239,9 @@ def _readable(subject: Subject, workload: Workload, batch: Batch) -> dict[str, A
     }
 
 
-def _settings(launch: Launch, shape: ModelShape, *, split: int) -> tuple[ModelSettings, ...]:
+def _settings(
+    launch: Launch, shape: ModelShape, *, split: int, attention: str | None
+) -> tuple[ModelSettings, ...]:
     """Return what may be set in the model, the leanest first."""
     trainable = launch.num_trainable
     whole = launch.num_parameters or shape.num_parameters
@@ -214,7 +251,7 @@ def _settings(launch: Launch, shape: ModelShape, *, split: int) -> tuple[ModelSe
     if checkpointing is None and launch.hf_args is not None:
         said = launch.hf_args.get("gradient_checkpointing")
         checkpointing = said if isinstance(said, bool) else None
-    base = ModelSettings(trainable_parameters=trainable)
+    base = ModelSettings(trainable_parameters=trainable, attn_implementation=attention)
     found = assumptions(base, activation_checkpointing=checkpointing)
     if trainable is not None and checkpointing is not None:
         # Nobody says where the trained parameters lie: the leanest place is on top.

@@ -5,7 +5,7 @@ what may or may not fit is a warning.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.gate.blame import device_fields, host_fields
@@ -14,6 +14,8 @@ from autotune.gate.job import Job, read_job
 from autotune.gate.located import located
 from autotune.gate.page import Page
 from autotune.gate.performance import PERFORMANCE_PAGES, performance_findings
+from autotune.gate.recorded import Recorded
+from autotune.gate.result import DEVICE_MEMORY
 from autotune.gate.room import Judged, judge_bill
 from autotune.gate.shape import NotJudgedError
 from autotune.gate.words import device_words, host_words
@@ -24,7 +26,7 @@ from autotune.lint.subject import Subject
 from autotune.model_shape import ModelShape
 from autotune.predict.memory.verdict import Room
 
-DEVICE_MEMORY, HOST_MEMORY = "device-memory", "host-memory"
+HOST_MEMORY = "host-memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,8 @@ class MemorySetting:
     """What every rank runs on; all of its memory may be used."""
     host_bytes: int | None = None
     """Memory of one node."""
+    recorded: Recorded = field(default_factory=Recorded)
+    """How the record's runs were set up: taken where the launch does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +64,9 @@ PAGES: tuple[Page, ...] = (
 The memory model replays one rank's tensors through a model of torch's caching allocator (see
 `autotune plan`) and adds what lies outside the allocator. An error is over at the low end of the
 model's error; a warning may or may not fit, or fits only with activation checkpointing where
-nobody said whether the model has it. What was not said is taken at its leanest: a short sequence,
-a micro batch of one. The field is what the largest items of the bill hang on.
+nobody said whether the model has it. What was not said is taken from the record of `--baseline`,
+else at its leanest: a short sequence, a micro batch of one. What a verdict rests on is printed
+with it. The field is what the largest items of the bill hang on.
 
 The way out: the changes printed with the finding, cheapest first; all keep the global batch.""",
     ),
@@ -86,11 +91,15 @@ def judge_memory(subject: Subject, *, setting: MemorySetting) -> MemoryJudgement
 
     Args:
         subject: the config and its launch.
-        setting: the model's shape, the device and the host.
+        setting: the model's shape, the device, the host and the record.
     """
     try:
         job = read_job(
-            subject, shape=setting.shape, device=setting.device, host_bytes=setting.host_bytes
+            subject,
+            shape=setting.shape,
+            device=setting.device,
+            host_bytes=setting.host_bytes,
+            recorded=setting.recorded,
         )
     except NotJudgedError as reason:
         return MemoryJudgement(reason=str(reason))
@@ -136,6 +145,10 @@ def _findings(subject: Subject, job: Job, judged: list[Judged]) -> Iterator[Find
         telling = _telling(judged)
         severity = Severity.ERROR if rooms == {Room.TOO_LARGE} else Severity.WARNING
         why = device_words(job, judged, telling)
+        # What is taken at its leanest makes an error no weaker; what a record says may.
+        resting_on = job.assumed if severity is Severity.WARNING else job.as_recorded
+        if resting_on:
+            why += f" (assuming {'; '.join(resting_on)})"
         # With the first field only: it makes the whole job fit.
         way_out: str | None = suggestion(job, telling)
         for field in device_fields(job, telling):

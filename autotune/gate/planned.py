@@ -5,12 +5,14 @@ What was left open is taken at its leanest.
 
 from autotune.gate.shape import NotJudgedError
 from autotune.hardware import Device
-from autotune.lint.subject import Launch, Subject
+from autotune.lint.subject import Launch, Launcher, Subject
 from autotune.model_shape import LEARNED_POSITIONS, ModelShape
 from autotune.predict.smallest import GPUS_PER_NODE
 
 SHORTEST = 128
 """Tokens where nobody said: fewer make no sense, and what they need is certain."""
+USUAL_OPTIMIZER = "AdamW"
+PRECISION_SECTIONS = frozenset({"bf16", "fp16", "bfloat16"})
 
 
 def data_parallel_ranks(subject: Subject) -> int:
@@ -71,6 +73,17 @@ def precision(subject: Subject, device: Device) -> str:
     if arguments is not None:
         return next((name for name in ("bf16", "fp16") if arguments.get(name) is True), "fp32")
     return "bf16" if device.bf16_flops else "fp16"
+
+
+def precision_is_open(subject: Subject) -> bool:
+    """Whether the precision hangs on TrainingArguments that nobody gave."""
+    if subject.launch.hf_args is not None:
+        return False
+    sections = [subject.section(name) for name in PRECISION_SECTIONS]
+    if subject.launch.launcher is Launcher.HF and all(section is None for section in sections):
+        return True
+    switches = [section.get("enabled") for section in sections if section is not None]
+    return True not in switches and "auto" in switches
 
 
 def optimizer_type(subject: Subject) -> str | None:

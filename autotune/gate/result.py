@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.lint.check import verdict_of
-from autotune.lint.finding import Finding, Verdict
+from autotune.lint.finding import Finding, Severity, Verdict
+
+DEVICE_MEMORY = "device-memory"
+"""The rule that says whether the device suffices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +38,7 @@ class GateResult:
     accepted: tuple[Finding, ...] = ()
     """Found, and accepted by the file of `--accepted`."""
     memory: Mapping[str, Any] | None = None
-    """As `autotune plan --json` prints it."""
+    """As `autotune plan --json` prints it, and `assumptions`: what nobody said."""
     memory_reason: str | None = None
     """Why there is no memory; None if there is."""
     deepspeed: AskedDeepSpeed
@@ -46,6 +49,20 @@ class GateResult:
     def verdict(self) -> Verdict:
         """The worst of the findings."""
         return verdict_of(self.findings)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the verdict on memory rests on, because nobody said it.
+
+        None where the device does not suffice: what was not said is taken at its leanest.
+        """
+        does_not_suffice = any(
+            finding.rule == DEVICE_MEMORY and finding.severity is Severity.ERROR
+            for finding in self.findings
+        )
+        if self.memory is None or does_not_suffice:
+            return ()
+        return tuple(self.memory.get("assumptions", ()))
 
     def passes(self, *, strict: bool) -> bool:
         """Whether the big run may start: no error, and with `strict` no warning either."""

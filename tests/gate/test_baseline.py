@@ -45,6 +45,24 @@ def test_the_recorded_config_in_its_own_environment_passes(
     assert result.verdict is Verdict.OK
 
 
+def test_memory_is_judged_at_the_records_length_where_no_option_says_one(
+    tmp_path: Path, record: dict[str, Any]
+) -> None:
+    record["workload"]["seq_len"] = 512
+    record["model_settings"]["activation_checkpointing"] = True
+    job: dict[str, Any] = {"model": "tiny", "gpus": 2, "gpu_memory": "80GiB"}
+    known: dict[str, Any] = {"seq_len": 512, "activation_checkpointing": True}
+    open_, said = (_gated(tmp_path, record, **job | options) for options in ({}, known))
+    assert open_.memory is not None
+    assert said.memory is not None
+    assert open_.memory["device"] == said.memory["device"]
+    assert open_.assumptions == (
+        "sequences of 512 tokens (as in the record)",
+        "with activation checkpointing (as in the record)",
+    )
+    assert said.assumptions == ()
+
+
 @pytest.mark.parametrize(
     ("key", "value", "options", "field"),
     [

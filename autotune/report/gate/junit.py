@@ -8,10 +8,11 @@ import re
 from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
-from autotune.gate.result import GateResult
+from autotune.gate.result import DEVICE_MEMORY, GateResult
 from autotune.gate.rules import pages
 from autotune.lint.finding import Finding, Severity
 from autotune.report.gate.places import shown_path, whole_message
+from autotune.report.gate.predicted import assuming_words, predicted_words
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold, escaped or not."""
@@ -35,6 +36,10 @@ def _suite(result: GateResult, *, strict: bool) -> ET.Element:
     cases = [_case(name, finding, strict=strict) for finding in result.findings]
     # Rules that found nothing are tests that passed, so that a report is never empty.
     cases += [_passed(name, rule) for rule in pages() if rule not in found]
+    for case in cases:
+        if case.get("name") == DEVICE_MEMORY and result.assumptions:
+            told = f"{predicted_words(result)}{assuming_words(result)}"
+            ET.SubElement(case, "system-out").text = _as_xml(told)
     suite.extend(cases)
     suite.set("tests", str(len(cases)))
     suite.set("failures", str(sum(case.find("failure") is not None for case in cases)))

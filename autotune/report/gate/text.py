@@ -1,7 +1,6 @@
 """`--format text`: what the gate says, for a reader."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.text import Text
@@ -11,6 +10,7 @@ from autotune.gate.page import Page
 from autotune.gate.result import GateResult
 from autotune.lint.finding import Finding, Severity, Verdict
 from autotune.report.gate.places import shown_path
+from autotune.report.gate.predicted import assuming_words, predicted_words
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 _VERDICT_STYLES = {
@@ -35,6 +35,8 @@ def print_result(result: GateResult) -> None:
                     _print_way_out(console, finding)
     line = Text.assemble(f"{name}: ", (result.verdict.value, _VERDICT_STYLES[result.verdict]))
     line.append(f" ({'; '.join(_circumstances(result))})", style="dim")
+    # Not dim: a verdict that rests on it would be misread without it.
+    line.append(assuming_words(result))
     console.print(line)
 
 
@@ -86,8 +88,8 @@ def _print_way_out(console: Console, finding: Finding) -> None:
 def _circumstances(result: GateResult) -> list[str]:
     asked = result.deepspeed
     words = [f"DeepSpeed {asked.version or 'unknown'}, {asked.how}"]
-    if result.memory is not None:
-        words.append(_memory(result.memory))
+    if (predicted := predicted_words(result)) is not None:
+        words.append(predicted)
     elif result.memory_reason is not None:
         reason = result.memory_reason.removeprefix("memory is not judged: ")
         words.append(f"memory not judged: {reason}")
@@ -99,15 +101,4 @@ def _circumstances(result: GateResult) -> list[str]:
         )
     if result.accepted:
         words.append(f"{len(result.accepted)} accepted")
-    return words
-
-
-def _memory(memory: Mapping[str, Any]) -> str:
-    device = memory["device"]
-    words = f"predicted {format_gib(device['needed_bytes'])}"
-    if device.get("ceiling_bytes"):
-        words += f" of {format_gib(device['ceiling_bytes'])}"
-    host = memory["host"]
-    if host.get("ceiling_bytes"):
-        words += f", host {format_gib(host['total_bytes'])} of {format_gib(host['ceiling_bytes'])}"
     return words

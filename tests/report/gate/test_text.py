@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.gate.rules import pages
+from autotune.lint.finding import Severity
 from autotune.report.gate import print_page, print_result, print_rules
 from tests.report.gate.results import ERROR, NOTE, WARNING, result
 
@@ -78,6 +79,25 @@ def test_what_was_predicted_and_measured_is_named_so(capsys: pytest.CaptureFixtu
         "(DeepSpeed 0.19.8, table of fields; predicted 40.00 GiB of 80.00 GiB; measured 1,234 "
         "tokens/s, peak 1.00 GiB; 1 accepted)\n"
     )
+
+
+def test_a_verdict_says_what_it_rests_on(capsys: pytest.CaptureFixture[str]) -> None:
+    memory = {
+        "device": {"needed_bytes": 40 * 2**30, "ceiling_bytes": 80 * 2**30},
+        "host": {"total_bytes": 2**30, "ceiling_bytes": None},
+        "assumptions": ["sequences of 128 tokens (--seq-len is not given)", "AdamW (none)"],
+    }
+    told = result(memory=memory, memory_reason=None)
+    print_result(told)
+    assert _printed(capsys) == (
+        "configs/ds config.json: ok (DeepSpeed 0.19.8, table of fields; predicted 40.00 GiB of "
+        "80.00 GiB), assuming sequences of 128 tokens (--seq-len is not given); AdamW (none)\n"
+    )
+    over = replace(ERROR, rule="device-memory")
+    print_result(replace(told, findings=(replace(over, severity=Severity.WARNING),)))
+    assert "assuming" in _printed(capsys)
+    print_result(replace(told, findings=(over,)))
+    assert "assuming" not in _printed(capsys)
 
 
 def test_a_page_has_the_rules_name_severity_and_text(capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,6 +80,19 @@ def _suite(text: str) -> Any:
     return ET.fromstring(text)
 
 
+def test_a_rule_that_passed_on_assumptions_says_so() -> None:
+    memory: dict[str, Any] = {
+        "device": {"needed_bytes": 40 * 2**30, "ceiling_bytes": 80 * 2**30},
+        "host": {"total_bytes": 2**30, "ceiling_bytes": None},
+        "assumptions": ["sequences of 128 tokens (--seq-len is not given)"],
+    }
+    (told,) = _suite(junit_xml([result(memory=memory, memory_reason=None)])).iter("system-out")
+    (assumed,) = memory["assumptions"]
+    assert told.text == f"predicted 40.00 GiB of 80.00 GiB, assuming {assumed}"
+    sure = memory | {"assumptions": []}
+    assert not list(_suite(junit_xml([result(memory=sure)])).iter("system-out"))
+
+
 def test_errors_are_failures_and_warnings_are_not() -> None:
     suites = _suite(junit_xml([result(ERROR, WARNING, NOTE), result()]))
     first, second = suites.findall("testsuite")
