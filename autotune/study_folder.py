@@ -141,11 +141,7 @@ def differences(first: StudySetup, now: StudySetup) -> Iterator[str]:
     for key, option in _OPTIONS.items():
         if after[key] is not None and before[key] != after[key]:
             yield f"{option} is {after[key]}, the study's is {before[key]}"
-    network, other_network = _network(first), _network(now)
-    if network and other_network and network != other_network:
-        yield f"--link is {other_network}, the study's is {network}"
-    if _curves(first) and _curves(now) and _curves(first) != _curves(now):
-        yield "--probe measured other times than the study's"
+    yield from _node_differences(first, now)
     base, other_base = dotted.flatten(first.base), dotted.flatten(now.base)
     keys = sorted(k for k in base.keys() | other_base.keys() if base.get(k) != other_base.get(k))
     if keys:
@@ -165,6 +161,19 @@ def differences(first: StudySetup, now: StudySetup) -> Iterator[str]:
     )
     if keys:
         yield f"the search space differs in {', '.join(keys)}"
+
+
+def _node_differences(first: StudySetup, now: StudySetup) -> Iterator[str]:
+    """Yield a clause for each thing in which nodes that are not there differ."""
+    network, other_network = _network(first), _network(now)
+    if network and other_network and network != other_network:
+        yield f"--link is {other_network}, the study's is {network}"
+    if _curves(first) and _curves(now) and _curves(first) != _curves(now):
+        yield "--probe measured other times than the study's"
+    if all("node_host_bytes" in setup.environment for setup in (first, now)):
+        told, other = map(_host_memory, (first, now))
+        if told != other:
+            yield f"--host-memory is {other}, the study's is {told}"
 
 
 def _told_apart(model: ModelShape, other: ModelShape) -> str:
@@ -194,6 +203,11 @@ def _comparable(setup: StudySetup) -> Mapping[str, Any]:
 def _network(setup: StudySetup) -> str | None:
     """Return the network between nodes; None of real ranks, and in studies of old."""
     return None if setup.links is None else str(setup.links["network"]["name"])
+
+
+def _host_memory(setup: StudySetup) -> str:
+    given = setup.environment["node_host_bytes"]
+    return "not given" if given is None else format_gib(given)
 
 
 def _curves(setup: StudySetup) -> Sequence[Any]:

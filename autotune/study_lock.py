@@ -4,7 +4,7 @@ import fcntl
 import os
 import platform
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from autotune.errors import StoreError
@@ -24,6 +24,7 @@ def study_lock(folder: Path) -> Iterator[None]:
         StoreError: another process has it, or it cannot be made.
     """
     path = folder.parent / f".{folder.name}.lock"
+    is_new = not folder.parent.exists()
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         held = _held(path)
@@ -39,6 +40,9 @@ def study_lock(folder: Path) -> Iterator[None]:
     finally:
         path.unlink(missing_ok=True)
         os.close(held)
+        if is_new:
+            with suppress(OSError):  # the study is there now
+                folder.parent.rmdir()
 
 
 def _held(path: Path) -> int | None:

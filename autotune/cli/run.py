@@ -58,7 +58,7 @@ def run(
         typer.Option(
             help="measured: a device for each rank. emulated: one device plays one rank of --gpus; "
             "true memory, modelled communication. modelled: nothing runs, --gpu-type is predicted. "
-            "auto: measured if there are enough devices, else emulated."
+            "auto: measured if there are enough devices, else emulated on GPUs."
         ),
     ] = "auto",
     gpu_type: Annotated[

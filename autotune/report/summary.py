@@ -11,7 +11,9 @@ from autotune.ceiling import format_gib
 from autotune.evaluate.kinds import MODELLED, not_shown
 from autotune.export.record import composition_error
 from autotune.lint.finding import Severity
+from autotune.outcome import Status
 from autotune.report.target import print_target
+from autotune.search.baselines import USERS_OWN
 from autotune.search.candidate import TrialRecord
 from autotune.search.confirm import Confirmation
 from autotune.step_times import Interval
@@ -95,7 +97,8 @@ def _table(study: StudyView, confirmation: Confirmation) -> Table:
         table.add_row("baseline", *_cells(baseline, confirmation.baseline_runs))
     if confirmation.failure is None and confirmation.winner != confirmation.baseline:
         winner = study.records[confirmation.winner]
-        table.add_row("winner", *_cells(winner, confirmation.winner_runs))
+        role = "challenger" if confirmation.keeps_baseline else "winner"
+        table.add_row(role, *_cells(winner, confirmation.winner_runs))
     if (ratio := confirmation.ratio) is not None:
         table.add_row(
             "ratio", "", f"{ratio.mean:.3f}", f"{ratio.low:.3f} to {ratio.high:.3f}", "", ""
@@ -227,9 +230,9 @@ def _print_verdict(console: Console, study: StudyView, confirmation: Confirmatio
     _print_failed_confirmations(console, study)
     if confirmation.keeps_baseline:
         what = "the model's error" if study.setup.evaluator == MODELLED else "the spread"
-        console.print(
-            f"[bold]keep yours[/bold]: nothing beats {exported.candidate.source} beyond {what}"
-        )
+        nothing = f"nothing beats {exported.candidate.source} beyond {what}"
+        is_yours = not study.setup.base or exported.candidate.source == USERS_OWN
+        console.print(f"[bold]keep yours[/bold]: {nothing}" if is_yours else nothing)
     elif confirmation.baseline is None:
         console.print("no baseline fits under the ceiling, so there is nothing to compare with")
     elif (ratio := confirmation.ratio) is not None:
@@ -241,11 +244,25 @@ def _print_verdict(console: Console, study: StudyView, confirmation: Confirmatio
             f"compare with: {confirmation.baseline_failure}",
             markup=False,
         )
+    _print_own(console, study, exported)
     error = composition_error(exported, confirmation)
     if error is not None:
         console.print(
             f"its tokens/s in the search, composed from short steps, was {error:+.1%} off"
         )
+
+
+def _print_own(console: Console, study: StudyView, exported: TrialRecord) -> None:
+    """Say what became of the user's own config, where another one is exported."""
+    own = next((r for r in study.records if r.candidate.source == USERS_OWN), None)
+    baseline = study.confirmations[-1].baseline
+    if own is None or own.outcome is None or own.number in (exported.number, baseline):
+        return
+    if own.outcome.status is Status.COMPLETE:
+        speed = own.outcome.tokens_per_s.mean
+        console.print(f"your --base made {speed:,.0f} tokens/s in the search (trial {own.number})")
+    else:
+        console.print(f"your --base: {own.outcome.status} (trial {own.number})")
 
 
 def _print_lint(console: Console, findings: Sequence[Mapping[str, Any]]) -> None:

@@ -10,14 +10,14 @@ from autotune.ceiling import format_gib
 
 def print_target(console: Console, target: Mapping[str, Any]) -> None:
     """Print what the exported config should do on other ranks; all of it is predicted."""
-    gpus = target["gpus"]
+    gpus, batch = target["gpus"], target["global_batch_size"]
     by = f"{target['evaluator']}, corrected by {target['corrected_by_trials']} trials"
     speed, memory = target["tokens_per_s"], target.get("memory")
     if speed is None or memory is None:
         console.print(f"on {gpus} GPUs: {target['problem']}", markup=False)
         return
     console.print(
-        f"predicted on {gpus} GPUs ({by}): {speed['value']:,.0f} tokens/s "
+        f"predicted on {gpus} GPUs, global batch {batch} ({by}): {speed['value']:,.0f} tokens/s "
         f"({speed['low']:,.0f} to {speed['high']:,.0f}), peak "
         f"{format_gib(memory['peak_bytes'])} of {format_gib(memory['ceiling_bytes'])}, "
         f"{target['communication_share']:.0%} of a step waits for the wire",

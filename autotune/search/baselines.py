@@ -18,6 +18,8 @@ from autotune.search.candidate import Candidate, candidate_of_config
 from autotune.space import SearchSpace
 from autotune.workload import Workload
 
+USERS_OWN = "base"
+"""The source of the user's own config."""
 HF_MICRO_BATCH = 8
 """TrainingArguments' default `per_device_train_batch_size`."""
 _DEEPSPEED_STAGES = (0, 2, 3)
@@ -121,7 +123,7 @@ def first_trials(
     if base:
         given = base.get(MICRO_BATCH)
         start = hf_micro_batch if given == "auto" else None
-        found.append(_baseline("base", base, start=start, space=space, workload=workload))
+        found.append(_baseline(USERS_OWN, base, start=start, space=space, workload=workload))
     hf_auto = {
         "zero_optimization": {
             "stage": 3,

@@ -10,6 +10,7 @@ from autotune.errors import ConfigError
 from autotune.evaluate import Evaluator, TrialRequest
 from autotune.evaluate.kinds import MODELLED
 from autotune.outcome import Outcome, Status
+from autotune.search.baselines import USERS_OWN
 from autotune.search.budget import Budget
 from autotune.search.candidate import Candidate, TrialRecord
 from autotune.search.progress import Progress
@@ -163,7 +164,7 @@ class Search:
         self.progress.finished(_label(number), candidate, outcome)
         self._note(outcome)
         self._proposer.note(candidate, outcome)
-        if candidate.source == "base" and outcome.status is Status.INVALID:
+        if candidate.source == USERS_OWN and outcome.status is Status.INVALID:
             assert outcome.failure is not None
             # The rules refuse before a launch; so does the model, which launches nothing.
             launched = outcome.evaluator == self.evaluator.name != MODELLED

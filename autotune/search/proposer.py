@@ -8,7 +8,7 @@ from typing import Any
 
 from autotune.outcome import Outcome
 from autotune.proposal import Scalar
-from autotune.search.baselines import Baseline, first_trials
+from autotune.search.baselines import USERS_OWN, Baseline, first_trials
 from autotune.search.candidate import (
     PREDICTED,
     Candidate,
@@ -33,7 +33,6 @@ NUM_PREDICTED = 3
 """Proposals of the speed model, before the sampler's."""
 MAX_PREDICTED_REPLAYS = 30
 """Of its fastest points, so many are looked at: a replay of each costs tens of milliseconds."""
-_USERS_OWN = "base"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -152,7 +151,7 @@ class Proposer:
                 if not self._is_new(attempt):
                     break  # it runs, or is the same run as another baseline's
                 # The user's own config is a question of theirs: it is answered by a trial.
-                own = baseline.name == _USERS_OWN
+                own = baseline.name == USERS_OWN
                 rejection = None if own else self._judge(attempt)
                 if rejection is None:
                     return attempt

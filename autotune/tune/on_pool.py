@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 from autotune.ceiling import parse_ceiling
 from autotune.environment import describe_environment
@@ -122,8 +123,10 @@ def _setup(
     job: Job, pool: Pool, evaluator: MeasuredEvaluator | EmulatedEvaluator, ceiling_bytes: int
 ) -> StudySetup:
     gpus_per_node, links = None, None
+    node: dict[str, Any] = {}
     if isinstance(evaluator, EmulatedEvaluator):
         gpus_per_node, links = evaluator.gpus_per_node, evaluator.links
+        node = {"node_host_bytes": job.node_host_bytes}
     environment = describe_environment(
         pool.device_names,
         device_kind=job.device_kind,
@@ -137,7 +140,7 @@ def _setup(
         gpus_per_node=gpus_per_node,
         communication=_communication(links, gpus_per_node, job.workload.world_size),
         links=links.to_json() if links else None,
-        environment=environment | describe_shares(evaluator),
+        environment=environment | describe_shares(evaluator) | node,
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.evaluate import Evaluator
+from autotune.evaluate.kinds import MODELLED
 from autotune.export import write_study_files
 from autotune.search.budget import Budget
 from autotune.search.candidate import TrialRecord
@@ -142,9 +143,8 @@ def _confirm(
     winners = [*finalists, baseline] if baseline else finalists
     if _says_all(known, winners, baseline, num_rounds=rounds_of(evaluator, num_rounds)):
         when = f" on {known[-1].ended_at}" if known[-1].ended_at else ""
-        progress.noted(
-            f"confirmed{when}, and nothing new to confirm; more --confirm-rounds do it again"
-        )
+        more = "" if evaluator.name == MODELLED else "; more --confirm-rounds do it again"
+        progress.noted(f"confirmed{when}, and nothing new to confirm{more}")
         return
     confirmations = []
     for winner in winners:

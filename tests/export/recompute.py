@@ -84,10 +84,12 @@ def check_numbers(folder: Path, record: dict[str, Any], table: str) -> int:
     _check_interval(record["tokens_per_s"], [run.computed for run in exported])
     assert record["memory"]["peak_bytes"] == max(run.peak_bytes for run in exported)
     assert {run.trial for run in exported} == {record["trial"]}
-    printed = dict(re.findall(r"│ (baseline|winner|ratio) +│ +\d* │ +([\d,.]+) │", table))
+    printed = dict(
+        re.findall(r"│ (baseline|winner|challenger|ratio) +│ +\d* │ +([\d,.]+) │", table)
+    )
     rows = {"baseline": baseline}
     if winner != baseline:
-        rows["winner"] = winner
+        rows["challenger" if record["keeps_baseline"] else "winner"] = winner
         ratios = [w.computed / b.computed for w, b in zip(winner, baseline, strict=True)]
         told = record["challenger"] if record["keeps_baseline"] else record["baseline"]
         _check_interval(

@@ -8,7 +8,7 @@ import pytest
 
 from autotune.export.trials_csv import trials_table
 from autotune.outcome import DeviceClocks, Outcome, Phase, Status
-from autotune.report.summary import result_json, summarize
+from autotune.report.summary import _table, result_json, summarize
 from autotune.search.confirm import is_complete
 from autotune.search.progress import Silent
 from autotune.tune import TuneRequest, TuneResult, run_study
@@ -76,8 +76,55 @@ def test_keep_yours_is_said_in_words(tmp_path: Path, capsys: pytest.CaptureFixtu
     result = _run(setting(tmp_path / "s", base=base, space=_overlap_only()), 20)
     printed = _printed(result, capsys)
     assert "keep yours: nothing beats base beyond the spread" in printed
+    assert "winner" not in printed
     assert "inf" not in printed
     assert "nan" not in printed
+
+
+def test_a_proposal_that_beats_nothing_is_no_winner(tmp_path: Path) -> None:
+    here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS))
+    study = _run(here, 26).study
+    confirmation = study.confirmations[-1]
+    assert not confirmation.keeps_baseline
+    # Each in the other's place.
+    lost = replace(
+        confirmation,
+        winner_runs=confirmation.baseline_runs,
+        baseline_runs=confirmation.winner_runs,
+    )
+    assert lost.keeps_baseline
+    roles = [list(_table(study, one).columns[0].cells) for one in (confirmation, lost)]
+    assert roles == [["baseline", role, "ratio"] for role in ("winner", "challenger")]
+
+
+def test_what_is_not_the_users_is_not_called_theirs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another baseline is faster than their base, and nothing beats that one."""
+    base = {"zero_optimization": {"stage": 0}, "train_micro_batch_size_per_gpu": 1}
+    result = _run(setting(tmp_path / "s", base=base, space=_overlap_only()), 20)
+    (own,) = (r for r in result.study.records if r.candidate.source == "base")
+    assert own.outcome is not None
+    printed = _printed(result, capsys)
+    assert result.study.exported is not None
+    assert result.study.exported.number != own.number
+    assert "keep yours" not in printed
+    speed = own.outcome.tokens_per_s.mean
+    assert f"your --base made {speed:,.0f} tokens/s in the search (trial {own.number})" in printed
+
+
+def test_what_became_of_a_base_that_does_not_fit_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = {"zero_optimization": {"stage": 0}, "train_micro_batch_size_per_gpu": 4}
+    here = setting(tmp_path / "s", base=base, noise=0.001)
+    here.evaluator.override = lambda request: (
+        here.evaluator.failed(Status.OVER_CEILING, "as if", phase=Phase.FIRST_STEP)
+        if request.label == "trial-0000"
+        else None
+    )
+    printed = _printed(_run(here, 20), capsys)
+    assert "your --base: over_ceiling (trial 0)" in printed
 
 
 def test_the_way_to_checkpoint_activations_is_named(

@@ -174,6 +174,10 @@ def test_it_is_resumed_for_the_same_job_only(ended: Ended, tmp_path: Path) -> No
         (replace(again, gpu_type="h200"), "--gpu-type is h200, the study's is h100-80gb"),
         (replace(again, link="ethernet-100g"), "--link is ethernet-100g, .* ib-ndr-400"),
         (replace(again, gpus_per_node=4), "--gpus-per-node is 4, the study's is 8"),
+        (
+            replace(again, host_memory="4096GiB"),
+            "--host-memory is 4096.00 GiB, the study's is not given",
+        ),
     ):
         with pytest.raises(StoreError, match=fault):
             tune(other, Silent())

@@ -186,7 +186,9 @@ def test_a_study_stores_prints_and_records_it(
     assert target["corrected_by_trials"] == result.record["predictions"]["speed"]["num_compared"]
     summarize(result.study, result.folder, result.record)
     out = " ".join(capsys.readouterr().out.split())
-    assert f"predicted on 64 GPUs (modelled, corrected by {target['corrected_by_trials']} tr" in out
+    batch, trials = target["global_batch_size"], target["corrected_by_trials"]
+    told = f"predicted on 64 GPUs, global batch {batch} (modelled, corrected by {trials} trials): "
+    assert told in out
     for key in target["moves"]:
         assert f"{key}: " in out
 
