@@ -22,6 +22,7 @@ def export(
     from autotune.errors import ExportError, StoreError
     from autotune.export import write_study_files
     from autotune.report.summary import summarize
+    from autotune.search.confirm import is_complete
     from autotune.search.sampler import StoredStudy
     from autotune.study import StudyView
     from autotune.study_folder import STUDY_DB
@@ -33,6 +34,10 @@ def export(
     view = StudyView.of(stored)
     target = folder or home
     record = write_study_files(view, target)
+    if record is None and view.records and not any(map(is_complete, view.records)):
+        # Going on would help as little as it did before.
+        summarize(view, target, record)
+        raise typer.Exit(1)
     if record is None:
         raise ExportError(
             f"study {study}: no trial was confirmed yet, so only trials.csv was written; go on "

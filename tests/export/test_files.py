@@ -183,6 +183,18 @@ def test_a_study_without_a_confirmation_exports_its_trials_only(tmp_path: Path) 
         exported_ds_config(view)
 
 
+def test_where_nothing_fits_that_is_said_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    here = setting(tmp_path / "studies/s", ceiling_bytes=2**20, on_disk=True)
+    here.search(trials=3)
+    call = autotune_here("export", "s", capsys=capsys)
+    assert call.code == 1
+    assert "nothing fits: no trial ran to its end under the ceiling" in " ".join(call.out.split())
+    assert "--resume" not in call.out + call.err
+
+
 def test_the_record_of_emulated_runs_says_what_they_do_not_show(tmp_path: Path) -> None:
     here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS), name="emulated")
     formula = here.evaluator._outcome
