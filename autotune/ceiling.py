@@ -68,8 +68,8 @@ def parse_ceiling(text: str, *, device_bytes: int, where: str = "--memory-ceilin
     """
     number, unit = _split(text, where=where, forms=_CEILING_FORMS)
     if unit == "%":
-        share_bytes = int(device_bytes * number / 100)
-        ceiling = _positive(share_bytes, text, where=where, forms=_CEILING_FORMS)
+        ceiling = int(device_bytes * number / 100)
+        _require_positive(ceiling, text, where=where, forms=_CEILING_FORMS)
     else:
         ceiling = _size_bytes(text, where=where, forms=_CEILING_FORMS)
     if ceiling > device_bytes:
@@ -93,9 +93,13 @@ def format_gib(num_bytes: float) -> str:
 def _size_bytes(text: str, *, where: str, forms: str) -> int:
     """Read a size; `forms` is what a message says can be written here."""
     number, unit = _split(text, where=where, forms=forms)
+    # Before the unit: a -1 with one is no better.
+    _require_positive(number, text, where=where, forms=forms)
     if unit not in _UNITS:
         raise HardwareError(_unknown_unit(text, unit, where=where, forms=forms))
-    return _positive(int(number * _UNITS[unit]), text, where=where, forms=forms)
+    num_bytes = int(number * _UNITS[unit])
+    _require_positive(num_bytes, text, where=where, forms=forms)
+    return num_bytes
 
 
 def _split(text: str, *, where: str, forms: str) -> tuple[float, str]:
@@ -114,7 +118,6 @@ def _unknown_unit(text: str, unit: str, *, where: str, forms: str) -> str:
     return f"{where} {text}: unknown unit {unit!r}; {forms}"
 
 
-def _positive(num_bytes: int, text: str, *, where: str, forms: str) -> int:
-    if num_bytes <= 0:
+def _require_positive(amount: float, text: str, *, where: str, forms: str) -> None:
+    if amount <= 0:
         raise HardwareError(f"{where} {text}: must be more than zero; {forms}")
-    return num_bytes

@@ -185,8 +185,8 @@ def test_what_cannot_be_probed_costs_no_ten_seconds(
         (["--output", "."], "--output .: is a folder; name a file, such as probe.json"),
         (
             ["--output", "/proc/probe.json"],
-            "--output /proc/probe.json: no file can be written there: No such file or directory; name "
-            "another",
+            "--output /proc/probe.json: no file can be written there: No such file or directory; "
+            "name another",
         ),
         (
             ["--nvme-path", "nowhere"],
