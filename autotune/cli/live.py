@@ -1,6 +1,7 @@
 """Progress of a search on stderr: live on a terminal, a line per trial in a log."""
 
 import sys
+import textwrap
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,10 @@ from rich.table import Table
 from autotune.outcome import Outcome, Phase, Status
 from autotune.search.candidate import Candidate
 from autotune.search.progress import Progress, Silent
+
+_TERMINAL_WIDTH = 80
+_LOG_WIDTH = 200
+"""Characters of a reason: a line of a log may be long."""
 
 
 @contextmanager
@@ -38,15 +43,23 @@ class _Lines(Silent):
     def finished(self, label: str, candidate: Candidate, outcome: Outcome) -> None:
         with self._lock:
             left = f"  ({_left(self._left_s)})" if self._left_s else ""
-            print(f"{_ended(label, candidate, outcome)}{left}", file=sys.stderr, flush=True)
+            ended = _ended(label, candidate, outcome, width=_LOG_WIDTH)
+            print(f"{ended}{left}", file=sys.stderr, flush=True)
 
     def remaining(self, *, num_launched: int, left_s: float) -> None:
         with self._lock:
             self._left_s = left_s
 
 
-def _ended(label: str, candidate: Candidate, outcome: Outcome) -> str:
-    """Return a line on a trial that has ended."""
+def _ended(label: str, candidate: Candidate, outcome: Outcome, *, width: int) -> str:
+    """Return a line on a trial that has ended.
+
+    Args:
+        label: the trial's.
+        candidate: what it ran.
+        outcome: how it ended.
+        width: characters that a reason may have.
+    """
     line = f"{label}  {outcome.status.value:<12}  {candidate.source:<18}"
     if outcome.status is Status.COMPLETE:
         line += f"  {outcome.tokens_per_s.mean:,.0f} tokens/s"
@@ -54,7 +67,7 @@ def _ended(label: str, candidate: Candidate, outcome: Outcome) -> str:
             line += ", predicted"
     elif outcome.failure is not None:
         # A reason may be an exception's whole text.
-        line += f"  {' '.join(outcome.failure.reason.split())[:80]}"
+        line += f"  {textwrap.shorten(outcome.failure.reason, width, placeholder=' ...')}"
     return line
 
 
@@ -98,7 +111,9 @@ class _OnTerminal:
                 if self._best is None or tokens_per_s > self._best[0]:
                     self._best = tokens_per_s, f"{label}, predicted" if outcome.modelled else label
             self._live.console.print(
-                _ended(label, candidate, outcome), highlight=False, markup=False
+                _ended(label, candidate, outcome, width=_TERMINAL_WIDTH),
+                highlight=False,
+                markup=False,
             )
             self._draw()
 

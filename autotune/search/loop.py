@@ -23,9 +23,6 @@ from autotune.search.speed import SpeedModel
 from autotune.space import SearchSpace
 from autotune.workload import Workload
 
-_GUESSED_TRIAL_S = 30.0
-"""Until one has ended."""
-
 
 @dataclass(slots=True, kw_only=True)
 class Search:
@@ -121,7 +118,8 @@ class Search:
         """Launch as many trials as the pool has room for; return whether any runs."""
         while len(running) < self.evaluator.capacity:
             num_launched = len(self._durations_s) + len(running)
-            mean_s = fmean(self._durations_s) if self._durations_s else _GUESSED_TRIAL_S
+            # Nothing is known of the time that is left before a trial has ended.
+            mean_s = fmean(self._durations_s) if self._durations_s else 0.0
             self.progress.remaining(
                 num_launched=num_launched,
                 left_s=self.budget.left_s(num_launched, mean_s / self.evaluator.capacity),
