@@ -9,7 +9,7 @@ from typing import Any
 from autotune.ceiling import parse_bytes, parse_ceiling
 from autotune.ds_config.build import BATCH_KEYS, build_ds_config
 from autotune.ds_config.read import read_ds_config
-from autotune.errors import HardwareError
+from autotune.errors import HardwareError, WorkloadError
 from autotune.hardware import Device, find_gpu, load_devices
 from autotune.model_shape import ModelShape, load_model_shape
 from autotune.predict.communication import network_of
@@ -91,9 +91,17 @@ class PlanRequest:
         """The model.
 
         Raises:
-            WorkloadError: there is no such model, or its config lacks dimensions.
+            WorkloadError: there is no such model, its config lacks dimensions, or it has fewer
+                parameters than are to be trained.
         """
-        return load_model_shape(self.model)
+        shape = load_model_shape(self.model)
+        trained, all_of_them = self.trainable_parameters, shape.num_parameters
+        if trained is not None and trained > all_of_them:
+            raise WorkloadError(
+                f"--trainable-params {trained}: {shape.name} has {all_of_them} parameters; give "
+                "fewer, or leave the option out to train all of them"
+            )
+        return shape
 
     @cached_property
     def device(self) -> Device:

@@ -251,6 +251,11 @@ def test_there_may_be_no_smallest_count() -> None:
         ({"memory_ceiling": "81GiB"}, HardwareError, "is above the device's 79.11 GiB"),
         ({"memory_ceiling": "80"}, HardwareError, r"GB \(1000\^3 bytes\) or GiB"),
         ({"host_memory": "-1GiB"}, HardwareError, "--host-memory -1GiB: must be more than zero"),
+        (
+            {"trainable_parameters": 99_999_999_999_999},
+            WorkloadError,
+            "--trainable-params 99999999999999: 7b has [0-9]+ parameters; give fewer, or leave",
+        ),
         ({"model": "nowhere"}, WorkloadError, "--model nowhere: neither a preset nor"),
         ({"ds_config": Path("nowhere.json")}, ConfigError, "nowhere.json: no such file"),
         ({"ds_config": None}, HardwareError, "give a DS_CONFIG, or --space"),
