@@ -85,7 +85,8 @@ def plan(
 
     Of a DS_CONFIG: which phase of a step needs most, what lives there, and whether it fits. Of a
     search space: what fits, and the smallest number of GPUs on which anything does. Exit code 0 if
-    it fits (a space: if anything does), 1 if not, 2 if the call or a file is wrong.
+    it fits (a space, or several numbers of GPUs: if anything does), 1 if not, 2 if the call or a
+    file is wrong.
     """
     from autotune.plan import (
         PlanRequest,

@@ -188,9 +188,14 @@ def _config(request: PlanRequest) -> World:
     return World(
         gpus=request.gpus,
         training=training,
-        bill=predict_memory(training, request.surroundings(request.gpus)),
+        bill=_bill(request, training),
         throughput=predict_throughput(training, request.speed_surroundings(request.gpus)),
     )
+
+
+def _bill(request: PlanRequest, training: Training) -> Bill:
+    # With the limit, as for one number of GPUs: what is needed then says why it does not fit.
+    return predict_memory(training, request.surroundings(request.gpus), find_limit=True)
 
 
 def _fastest(request: PlanRequest) -> World:
@@ -205,7 +210,7 @@ def _fastest(request: PlanRequest) -> World:
     ]
     found.sort(key=lambda pair: -pair[0].tokens_per_s)
     for throughput, screened in found[:MAX_REPLAYED]:
-        bill = predict_memory(screened.training, request.surroundings(request.gpus))
+        bill = _bill(request, screened.training)
         if bill.fits:
             return World(
                 gpus=request.gpus,

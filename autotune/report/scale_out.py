@@ -4,7 +4,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from autotune.ceiling import GIB
+from autotune.ceiling import GIB, format_gib
 from autotune.plan import ScaleOutPlan
 from autotune.plan.scale_out import World
 from autotune.predict.communication import CATALOGUE
@@ -46,7 +46,7 @@ def print_scale_out_plan(plan: ScaleOutPlan) -> None:
         if world.problem:
             console.print(f"{world.gpus:,} GPUs: {world.problem}")
         elif not world.fits:
-            console.print(f"{world.gpus:,} GPUs: does not fit")
+            console.print(f"{world.gpus:,} GPUs: does not fit: {_why(world)}")
         if world.throughput is not None and world.throughput.links != CATALOGUE:
             console.print(f"{world.gpus:,} GPUs: links by {world.throughput.links}", markup=False)
     _print_moves(console, plan)
@@ -73,6 +73,24 @@ def _cells(world: World, *, tokens: float | None) -> tuple[str, ...]:
         f"{world.communication_share:.0%}",
     )
     return cells if tokens is None else (*cells, f"{world.gpu_hours(tokens):,.0f}")
+
+
+def _why(world: World) -> str:
+    assert world.bill is not None
+    device, host = world.bill.device, world.bill.host
+    needs = []
+    if device.fits is False:
+        needs.append(
+            f"a rank needs {format_gib(device.needed_bytes)} of "
+            f"{format_gib(device.ceiling_bytes or 0)}"
+        )
+    if host.fits is False:
+        # What a verdict on the host adds is the model's error.
+        needs.append(
+            f"the ranks of a node need {format_gib(host.total_bytes * (1 + host.margin))} of "
+            f"{format_gib(host.ceiling_bytes or 0)} of host memory"
+        )
+    return ", ".join(needs)
 
 
 def _offload(world: World) -> str:

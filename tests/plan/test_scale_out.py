@@ -1,12 +1,14 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from autotune.errors import HardwareError, WorkloadError
-from autotune.plan import PlanRequest, plan_scale_out, read_counts
+from autotune.plan import PlanRequest, plan_config, plan_scale_out, read_counts
 from autotune.report.scale_out import print_scale_out_plan
+from tests.plan.conftest import CONFIG
 from tests.plan.test_plan import request, run
 
 COUNTS = (8, 64, 512)
@@ -62,6 +64,8 @@ def test_a_batch_that_cannot_be_shared_out_is_a_line_of_its_own(config: Path) ->
 def test_a_fault_that_every_number_has_ends_the_call(config: Path) -> None:
     with pytest.raises(WorkloadError, match="--model nowhere"):
         plan_scale_out(_request(ds_config=config, model="nowhere"), COUNTS)
+    with pytest.raises(WorkloadError, match=r"--trainable-params 9999999999: 1\.3b has"):
+        plan_scale_out(_request(ds_config=config, trainable_parameters=9_999_999_999), COUNTS)
     with pytest.raises(HardwareError, match="--gpus 8192: must be 1 to 4096"):
         plan_scale_out(_request(ds_config=config), (8, 8192))
 
@@ -96,6 +100,39 @@ def test_nothing_fits_anywhere(config: Path) -> None:
     done = run(config, "--model", "70b", "--gpus", "1,2", "--gpu-type", "t4")
     assert done.exit_code == 1
     assert "1 GPUs: does not fit" in done.stdout
+
+
+def test_the_table_shows_what_the_verdict_goes_by(tmp_path: Path) -> None:
+    """Fragmentation alone takes this config over the ceiling."""
+    file = tmp_path / "ds_config.json"
+    file.write_text(json.dumps(CONFIG | {"train_micro_batch_size_per_gpu": 4}), encoding="utf-8")
+    asked = request(ds_config=file)
+    here, there = plan_scale_out(asked, (8, 64)).worlds
+    alone = plan_config(asked)
+    assert here.bill == alone.bill
+    assert not here.fits
+    assert there.fits
+    assert here.bill is not None
+    device = here.bill.device
+    allocated = round(device.peak_allocated_bytes * (1 + device.margin)) + device.outside_bytes
+    assert device.ceiling_bytes is not None
+    assert allocated < device.ceiling_bytes < device.needed_bytes
+    done = run(file, "--model", "7b", "--gpus", "8,64", "--gpu-type", "h100-80gb")
+    assert done.exit_code == 0
+    assert re.search(r"^ +8 .* no +73 ", done.stdout, flags=re.MULTILINE)
+    assert "8 GPUs: does not fit: a rank needs 72.65 GiB of 71.20 GiB\n" in done.stdout
+
+
+def test_a_host_that_does_not_suffice_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "ds_config.json"
+    offload = {"stage": 3, "offload_optimizer": {"device": "cpu"}}
+    file.write_text(json.dumps(CONFIG | {"zero_optimization": offload}), encoding="utf-8")
+    done = run(
+        file, "--model", "7b", "--gpus", "8,64", "--gpu-type", "h100-80gb",
+        "--host-memory", "64GiB",
+    )  # fmt: skip
+    assert "8 GPUs: does not fit: the ranks of a node need" in done.stdout
+    assert " of 64.00 GiB of host memory\n" in done.stdout
 
 
 def test_a_probe_takes_the_catalogue_s_place(
