@@ -110,6 +110,7 @@ def measure(subject: Subject, record: Record, *, ray_address: str | None = None)
         device_kind=device_kind,
         model_type=workload.model.model_type,
         ray_address=ray_address,
+        offers_emulation=False,
         emulate=record.emulation is not None,
     )
     ds_config = build_ds_config(subject.config, workload, {})

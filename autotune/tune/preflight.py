@@ -3,12 +3,13 @@
 import difflib
 import importlib.util
 import socket
+import sys
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from autotune.ceiling import parse_bytes, parse_ceiling
+from autotune.ceiling import parse_ceiling
 from autotune.ds_config.auto import resolve_auto
 from autotune.ds_config.build import BATCH_KEYS, build_ds_config
 from autotune.errors import ConfigError, HardwareError, WorkloadError
@@ -114,7 +115,7 @@ def early_ceiling_bytes(
             )
         parse_ceiling(request.memory_ceiling, device_bytes=2**40)
         return 0
-    return parse_bytes(request.memory_ceiling, where="--memory-ceiling")
+    return parse_ceiling(request.memory_ceiling, device_bytes=sys.maxsize)
 
 
 def require_listener(address: str) -> None:
