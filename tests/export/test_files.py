@@ -71,8 +71,8 @@ def test_every_file_is_rebuilt_from_the_storage_alone(
 
 
 def _folder_on_a_file(tmp_path: Path) -> Path:
-    (tmp_path / "afile").write_text("mine", encoding="utf-8")
-    return tmp_path / "afile"
+    (tmp_path / "a-file").write_text("mine", encoding="utf-8")
+    return tmp_path / "a-file"
 
 
 def _folder_that_cannot_be(_: Path) -> Path:
