@@ -194,8 +194,8 @@ def test_what_cannot_be_probed_costs_no_ten_seconds(
             "out",
         ),
         (
-            ["--nvme-path", "afile"],
-            "--nvme-path afile: is no folder; make one on the NVMe drive, or leave the option out",
+            ["--nvme-path", "a-file"],
+            "--nvme-path a-file: is no folder; make one on the NVMe drive, or leave the option out",
         ),
         (
             ["--nvme-path", "/proc"],
@@ -217,13 +217,13 @@ def test_what_would_fail_after_all_else_was_measured_is_refused_first(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "afile").write_text("mine", encoding="utf-8")
+    (tmp_path / "a-file").write_text("mine", encoding="utf-8")
     lacking = installation(ops=(op("async_io", why="no io_submit"),))
     monkeypatch.setattr("autotune.probe.ask_installation", lambda *_, **__: lacking)
     monkeypatch.setattr("autotune.probe.Pool", None)
     call = autotune_here("probe", "--gpus", "2", "--device", "cpu", *options, capsys=capsys)
     assert call.faults == [fault]
-    assert tree(tmp_path) == {"afile": b"mine"}
+    assert tree(tmp_path) == {"a-file": b"mine"}
 
 
 def test_every_fault_of_a_probe_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
