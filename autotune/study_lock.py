@@ -1,5 +1,6 @@
 """One driver at a time: two would each take the other's running trials for those of a dead one."""
 
+import errno
 import fcntl
 import os
 import platform
@@ -9,13 +10,17 @@ from pathlib import Path
 
 from autotune.errors import StoreError
 
+_NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK})
+"""A file system without locks, such as Lustre where nobody asked for them: a run must not fail for
+want of one."""
+
 
 @contextmanager
 def study_lock(folder: Path) -> Iterator[None]:
     """Hold a study while the context lasts; the kernel lets go of it if this process is killed.
 
     Only of drivers that see the same folder: those of other machines that share a database with
-    this one, but no folder, are not kept out.
+    this one, but no folder, are not kept out, and nobody is where the file system has no locks.
 
     Args:
         folder: the study's, which need not exist yet; the lock is a file beside it.
@@ -55,6 +60,10 @@ def _held(path: Path) -> int | None:
         except BlockingIOError:
             os.close(descriptor)
             return None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                os.close(descriptor)
+                raise
         if _is_still(path, descriptor):
             os.ftruncate(descriptor, 0)
             os.write(descriptor, f"process {os.getpid()} on {platform.node()}".encode())

@@ -1,5 +1,6 @@
 """One driver at a time."""
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -70,3 +71,14 @@ def test_where_it_cannot_be_made_that_is_said(tmp_path: Path) -> None:
     ):
         pass
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+def test_a_file_system_without_locks_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with study_lock(tmp_path / "s"):
+        pass

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from autotune.evaluate.kinds import EMULATED
 from autotune.outcome import Outcome, Phase, Status
 from autotune.search.candidate import Candidate
 from autotune.search.progress import Progress, Silent
@@ -62,13 +63,18 @@ def _ended(label: str, candidate: Candidate, outcome: Outcome, *, width: int) ->
     """
     line = f"{label}  {outcome.status.value:<12}  {candidate.source:<18}"
     if outcome.status is Status.COMPLETE:
-        line += f"  {outcome.tokens_per_s.mean:,.0f} tokens/s"
-        if outcome.modelled:
-            line += ", predicted"
+        line += f"  {outcome.tokens_per_s.mean:,.0f} tokens/s{_how(outcome)}"
     elif outcome.failure is not None:
         # A reason may be an exception's whole text.
         line += f"  {textwrap.shorten(outcome.failure.reason, width, placeholder=' ...')}"
     return line
+
+
+def _how(outcome: Outcome) -> str:
+    """Return what a speed is, unless it is what real ranks made."""
+    if outcome.modelled:
+        return ", predicted"
+    return ", emulated" if outcome.evaluator == EMULATED else ""
 
 
 def _left(seconds: float) -> str:
@@ -109,7 +115,7 @@ class _OnTerminal:
             if outcome.status is Status.COMPLETE:
                 tokens_per_s = outcome.tokens_per_s.mean
                 if self._best is None or tokens_per_s > self._best[0]:
-                    self._best = tokens_per_s, f"{label}, predicted" if outcome.modelled else label
+                    self._best = tokens_per_s, f"{label}{_how(outcome)}"
             self._live.console.print(
                 _ended(label, candidate, outcome, width=_TERMINAL_WIDTH),
                 highlight=False,

@@ -11,13 +11,12 @@ from autotune.ceiling import format_gib
 from autotune.evaluate.kinds import MODELLED, not_shown
 from autotune.export.record import composition_error
 from autotune.lint.finding import Severity
-from autotune.outcome import Status
 from autotune.report.target import print_target
 from autotune.search.baselines import USERS_OWN
 from autotune.search.candidate import TrialRecord
-from autotune.search.confirm import Confirmation
+from autotune.search.confirm import Confirmation, best_of
 from autotune.step_times import Interval
-from autotune.study import StudyView, tokens_per_s_of_runs
+from autotune.study import StudyView, status_word, tokens_per_s_of_runs
 
 _HUGGING_FACE = {
     "activation_checkpointing": {
@@ -254,15 +253,18 @@ def _print_verdict(console: Console, study: StudyView, confirmation: Confirmatio
 
 def _print_own(console: Console, study: StudyView, exported: TrialRecord) -> None:
     """Say what became of the user's own config, where another one is exported."""
-    own = next((r for r in study.records if r.candidate.source == USERS_OWN), None)
-    baseline = study.confirmations[-1].baseline
-    if own is None or own.outcome is None or own.number in (exported.number, baseline):
+    # Where it leaves its micro batch open there are several.
+    own = [r for r in study.records if r.candidate.source == USERS_OWN]
+    told = {exported.number, study.confirmations[-1].baseline}
+    if not own or told & {record.number for record in own}:
         return
-    if own.outcome.status is Status.COMPLETE:
-        speed = own.outcome.tokens_per_s.mean
-        console.print(f"your --base made {speed:,.0f} tokens/s in the search (trial {own.number})")
+    best = best_of(own)
+    if best is None or best.outcome is None:
+        words, trial = status_word(own[-1]), own[-1].number
     else:
-        console.print(f"your --base: {own.outcome.status} (trial {own.number})")
+        speed, trial = best.outcome.tokens_per_s.mean, best.number
+        words = f"{speed:,.0f} tokens/s in the search, {best.outcome.evaluator}"
+    console.print(f"your --base: {words} (trial {trial})", markup=False)
 
 
 def _print_lint(console: Console, findings: Sequence[Mapping[str, Any]]) -> None:

@@ -216,7 +216,8 @@ class Proposer:
         """Return the one to launch all the same: one that only the model speaks against."""
         if not rejected or self.screen is None:
             return None
-        hardly = {Evidence.TRIAL: 2, Evidence.HOST: 1}
-        least = min(rejected, key=lambda r: (hardly.get(r.evidence, 0), r.needed_bytes))
+        # A trial that ran out is certain, and a host that runs out takes others with it.
+        last = {Evidence.TRIAL: 2, Evidence.HOST: 1}
+        least = min(rejected, key=lambda r: (last.get(r.evidence, 0), r.needed_bytes))
         self.screen.rejections.remove(least)
         return least.candidate

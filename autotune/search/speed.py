@@ -91,6 +91,7 @@ class SpeedModel:
         """
         if outcome.status is not Status.COMPLETE:
             return
+        # What the model cannot read teaches it nothing, as it predicts nothing of it.
         with contextlib.suppress(AutotuneError):
             self.calibration = self.calibration.and_trial(
                 training_of(candidate, self.workload),

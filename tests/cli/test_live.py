@@ -1,10 +1,14 @@
 """What a search tells on stderr where there is no terminal."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from autotune.cli.live import live_progress
 from autotune.outcome import Failure, Outcome, Status
 from autotune.search.candidate import Candidate
+from tests.search.setting import setting
 
 CANDIDATE = Candidate(source="hf-auto", ds_config={}, model_settings={})
 
@@ -31,3 +35,15 @@ def test_a_reason_of_many_lines_stays_on_one(capsys: pytest.CaptureFixture[str])
     with live_progress(max_trials=8) as progress:
         progress.finished("trial-0002", CANDIDATE, outcome)
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_an_emulated_speed_is_called_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here = setting(tmp_path / "s", ceiling_bytes=2**40)
+    here.search(trials=1)
+    outcome = here.evaluator._outcome(here.evaluator.requests[0])
+    with live_progress(max_trials=8) as progress:
+        progress.finished("trial-0000", CANDIDATE, outcome)
+        progress.finished("trial-0001", CANDIDATE, replace(outcome, evaluator="emulated"))
+    measured, emulated = capsys.readouterr().err.splitlines()
+    assert measured.endswith(" tokens/s")
+    assert emulated.endswith(" tokens/s, emulated")

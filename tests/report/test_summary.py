@@ -110,7 +110,27 @@ def test_what_is_not_the_users_is_not_called_theirs(
     assert result.study.exported.number != own.number
     assert "keep yours" not in printed
     speed = own.outcome.tokens_per_s.mean
-    assert f"your --base made {speed:,.0f} tokens/s in the search (trial {own.number})" in printed
+    assert f"your --base: {speed:,.0f} tokens/s in the search, measured (trial" in printed
+
+
+def test_of_a_base_that_leaves_its_micro_batch_open_the_best_attempt_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = setting(tmp_path / "s", base={"zero_optimization": {"stage": 0}}, noise=0.001)
+    here.evaluator.override = lambda request: (
+        here.evaluator.failed(Status.OVER_CEILING, "as if", phase=Phase.FIRST_STEP)
+        if request.label == "trial-0000"
+        else None
+    )
+    result = _run(here, 20)
+    own = [r for r in result.study.records if r.candidate.source == "base"]
+    assert len(own) > 1
+    told = {result.study.confirmations[-1].baseline, result.record and result.record["trial"]}
+    complete = [r for r in own if is_complete(r)]
+    assert complete
+    printed = _printed(result, capsys)
+    assert "your --base: over_ceiling" not in printed
+    assert ("your --base: " in printed) is not bool(told & {r.number for r in own})
 
 
 def test_what_became_of_a_base_that_does_not_fit_is_said(
@@ -120,11 +140,11 @@ def test_what_became_of_a_base_that_does_not_fit_is_said(
     here = setting(tmp_path / "s", base=base, noise=0.001)
     here.evaluator.override = lambda request: (
         here.evaluator.failed(Status.OVER_CEILING, "as if", phase=Phase.FIRST_STEP)
-        if request.label == "trial-0000"
+        if request.label in ("trial-0000", "trial-0001")
         else None
     )
     printed = _printed(_run(here, 20), capsys)
-    assert "your --base: over_ceiling (trial 0)" in printed
+    assert "your --base: over_ceiling (trial 1)" in printed
 
 
 def test_the_way_to_checkpoint_activations_is_named(
