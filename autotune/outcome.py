@@ -100,6 +100,9 @@ class RankMeasurement:
     losses: tuple[float, ...]
     """Mean loss of this rank's sequences, one per optimizer step, the first included; none of an
     emulated rank."""
+    host_loop_s: tuple[float, ...] = ()
+    """Processor time of a fixed loop of Python right after each step: how fast the host ran. Empty
+    in studies from before it was taken."""
     host_bytes: int = 0
     """Peak resident host memory of the rank."""
     alloc_retries: int = 0
@@ -165,6 +168,14 @@ class Measurement:
         return tuple(
             sorted({t for rank in self.ranks if rank.clocks for t in rank.clocks.throttled})
         )
+
+    @property
+    def host_loop_s(self) -> tuple[float, ...]:
+        """The fixed loop of Python after each step, warm-up included, where the host ran slowest.
+
+        Ranks wait for each other, so the slowest one's host is every rank's.
+        """
+        return tuple(map(max, zip(*(rank.host_loop_s for rank in self.ranks), strict=False)))
 
     @property
     def peak_bytes(self) -> int:
@@ -359,6 +370,7 @@ def rank_from_json(mapping: Mapping[str, Any]) -> RankMeasurement:
             "inner_s": tuple(mapping["inner_s"]),
             "boundary_s": tuple(mapping["boundary_s"]),
             "losses": tuple(mapping["losses"]),
+            "host_loop_s": tuple(mapping.get("host_loop_s", ())),
             "memory": tuple(
                 PhaseMemory(**{**m, "phase": Phase(m["phase"])}) for m in mapping["memory"]
             ),

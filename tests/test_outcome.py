@@ -52,6 +52,7 @@ def _ranks(draw: st.DrawFn) -> RankMeasurement:
         rank=draw(st.integers(0, 63)),
         inner_s=draw(times),
         boundary_s=draw(times),
+        host_loop_s=draw(times | st.just(())),
         memory=tuple(draw(st.lists(memory, min_size=1, max_size=4))),
         losses=tuple(draw(st.lists(st.floats(0, 20), max_size=7))),
         host_bytes=draw(_bytes),
@@ -169,10 +170,20 @@ def test_a_power_cap_is_recorded_and_heat_is_throttling() -> None:
     assert _measurement((1.0,)).throttled == ()
 
 
-def test_a_rank_of_an_earlier_version_has_no_clocks() -> None:
+def test_a_rank_of_an_earlier_version_has_no_clocks_and_no_loops() -> None:
     rank = rank_to_json(_measurement((1.0,)).ranks[0])
-    del rank["clocks"]
+    del rank["clocks"], rank["host_loop_s"]
     assert rank_from_json(rank).clocks is None
+    assert rank_from_json(rank).host_loop_s == ()
+
+
+def test_the_host_of_a_step_is_that_of_the_rank_where_it_ran_slowest() -> None:
+    measurement = _measurement((1.0, 1.0))
+    assert measurement.host_loop_s == ()
+    ranks = [
+        replace(measurement.ranks[0], host_loop_s=loops) for loops in ((1e-3, 2e-3), (3e-3, 1e-3))
+    ]
+    assert replace(measurement, ranks=tuple(ranks)).host_loop_s == (3e-3, 2e-3)
 
 
 def test_asking_a_trial_for_what_it_did_not_measure_is_our_bug() -> None:

@@ -25,6 +25,7 @@ COLUMNS = (
     "rank",
     "inner_s",
     "boundary_s",
+    "host_loop_s",
     "losses",
     "peak_bytes",
     "host_bytes",
@@ -54,8 +55,8 @@ def trials_table(study: StudyView) -> "pd.DataFrame":
 
     Proposals that were rejected before launch follow, with what they were predicted to need.
 
-    `inner_s`, `boundary_s` (seconds) and `losses` hold a number per optimizer step, separated by
-    blanks; the first step is in `losses` only. `clock_limits` names whatever
+    `inner_s`, `boundary_s`, `host_loop_s` (seconds) and `losses` hold a number per optimizer step,
+    separated by blanks; the first step is in `losses` only. `clock_limits` names whatever
     held a device's clock down. Searched keys follow under their dotted names.
     """
     import pandas as pd
@@ -119,6 +120,7 @@ def _rows(label: str, record: TrialRecord, outcome: Outcome) -> Iterator[dict[st
             "rank": rank.rank,
             "inner_s": _numbers(rank.inner_s),
             "boundary_s": _numbers(rank.boundary_s),
+            "host_loop_s": _numbers(rank.host_loop_s),
             "losses": _numbers(rank.losses),
             "peak_bytes": rank.peak_bytes,
             "host_bytes": rank.host_bytes,

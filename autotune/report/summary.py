@@ -11,6 +11,7 @@ from autotune.ceiling import format_gib
 from autotune.evaluate.kinds import MODELLED, not_shown
 from autotune.export.record import composition_error
 from autotune.lint.finding import Severity
+from autotune.report.conditions import print_conditions
 from autotune.report.target import print_target
 from autotune.search.baselines import USERS_OWN
 from autotune.search.candidate import TrialRecord
@@ -52,7 +53,7 @@ def summarize(study: StudyView, folder: Path, record: Mapping[str, Any] | None) 
     console.print(f"{len(study.records)} trials: {counts}")
     _print_screening(console, study)
     _print_speed_model(console, study)
-    _print_throttled(console, study)
+    print_conditions(console, study)
     confirmation = study.confirmation
     if record is None or confirmation is None:
         _print_nothing_fits(console, study)
@@ -195,24 +196,6 @@ def _host(slowness: float | None) -> str:
     if slowness in (None, 1.0):
         return ""
     return f"; by the trials, what waits for Python takes {slowness:.1f} times as long here"
-
-
-def _print_throttled(console: Console, study: StudyView) -> None:
-    """Say which numbers come from a device that heat or its power supply had slowed down."""
-    runs = [run for c in study.confirmations for run in (*c.winner_runs, *c.baseline_runs)]
-    found = [
-        (f"trial {record.number}", record.outcome.measurement.throttled)
-        for record in study.records
-        if record.outcome is not None and record.outcome.measurement is not None
-    ]
-    found += [("a confirmation run", r.measurement.throttled) for r in runs if r.measurement]
-    slowed = [(name, limits) for name, limits in found if limits]
-    if slowed:
-        limits = sorted({limit for _, found_limits in slowed for limit in found_limits})
-        console.print(
-            f"[bold]throttled[/bold]: {', '.join(limits)}: the devices ran slower than they can in "
-            f"{len(slowed)} runs, first in {slowed[0][0]}"
-        )
 
 
 def _print_failed_confirmations(console: Console, study: StudyView) -> None:

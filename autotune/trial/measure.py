@@ -12,6 +12,7 @@ from autotune.outcome import Phase, PhaseMemory, RankMeasurement
 from autotune.step_times import compose_step_s
 from autotune.trial.data import micro_batches
 from autotune.trial.device import Device
+from autotune.trial.host_loop import host_loop_s
 from autotune.trial.peers import Peers
 from autotune.trial.spec import Place, TrialSpec
 from autotune.trial.stop import Stop, why_stop
@@ -28,6 +29,7 @@ _MAX_SKIPPED_STEPS = 40
 class _TimedStep:
     inner_s: float
     boundary_s: float
+    host_loop_s: float
     loss: float
 
 
@@ -70,6 +72,7 @@ def run_steps(  # noqa: PLR0913  each is a different thing
             rank=place.rank,
             inner_s=tuple(step.inner_s for step in steps[1:]),
             boundary_s=tuple(step.boundary_s for step in steps[1:]),
+            host_loop_s=tuple(step.host_loop_s for step in steps[1:]),
             memory=memory,
             # Those of an emulated rank mean nothing, and may be no numbers.
             losses=() if spec.emulation else tuple(step.loss for step in steps),
@@ -137,5 +140,6 @@ def _timed_step(
     return _TimedStep(
         inner_s=device.seconds_between(start, boundary),
         boundary_s=device.seconds_between(boundary, end),
+        host_loop_s=host_loop_s(),
         loss=float(torch.stack(losses).mean()),
     )

@@ -161,6 +161,7 @@ def row(number: int, kind: str, outcome: Outcome, workload: Workload) -> dict[st
         fattest = max(ranks, key=lambda rank: max(m.allocated_bytes or 0 for m in rank.memory))
         kept |= {
             "step_s": [round(s, 4) for s in outcome.measurement.all_step_s],
+            "host_loop_ms": [round(s * 1e3, 3) for s in outcome.measurement.host_loop_s],
             "tokens_per_s": outcome.measurement.tokens_per_s.mean,
             "allocated_bytes": max(m.allocated_bytes or 0 for m in fattest.memory),
             "reserved_bytes": max(m.reserved_bytes or 0 for m in fattest.memory),

@@ -1,7 +1,8 @@
 """Whether emulation and the speed model order configs as real ranks do.
 
 ``python -m tests.benchmarks.rank_agreement run studies/NAME --output ranked.jsonl [--probe FILE]``
-runs the trials of a measured study that took steps once more, emulated, with as many ranks.
+runs the trials of a measured study that took steps once more, emulated, with as many ranks; those
+that the file already has are not run again.
 ``... table studies/NAME ranked.jsonl [--probe FILE]`` sets them, and what the speed model says
 without having seen any, beside the measured ones and prints Kendall's tau.
 """
@@ -37,6 +38,11 @@ def read_study(folder: Path) -> StudyView:
         stored.close()
 
 
+def read_rows(file: Path) -> list[dict[str, Any]]:
+    """Return the emulated trials of a file."""
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
 def ranked(study: StudyView) -> list[TrialRecord]:
     """Return the trials that took steps, short ones too."""
     return [
@@ -49,13 +55,15 @@ def ranked(study: StudyView) -> list[TrialRecord]:
 
 
 def run(folder: Path, output: Path, probe: Path | None) -> None:
-    """Emulate the study's trials."""
+    """Emulate the study's trials that the file does not have yet."""
     study = read_study(folder)
+    done = {row["trial"] for row in read_rows(output)} if output.exists() else set()
+    left = [record for record in ranked(study) if record.number not in done]
     setup = study.setup
     with (
         TemporaryDirectory() as logs,
         opened(setup.workload.world_size, emulate=True) as pool,
-        output.open("w", encoding="utf-8") as file,
+        output.open("a", encoding="utf-8") as file,
     ):
         evaluator = Conditions.of(
             pool, kind=EMULATED, probe=probe, ceiling_bytes=setup.ceiling_bytes, logs=Path(logs)
@@ -79,12 +87,13 @@ def run(folder: Path, output: Path, probe: Path | None) -> None:
             }
             if outcome.measurement is not None:
                 found["step_s"] = [round(s, 4) for s in outcome.measured.all_step_s]
+                found["host_loop_ms"] = [round(s * 1e3, 3) for s in outcome.measured.host_loop_s]
                 found["tokens_per_s"] = outcome.tokens_per_s.mean
                 found["peak_bytes"] = outcome.measured.peak_bytes
             return json.dumps(found)
 
         with ThreadPoolExecutor(pool.num_groups) as executor:
-            for line in executor.map(one, ranked(study)):
+            for line in executor.map(one, left):
                 file.write(line + "\n")
                 file.flush()
                 print(line[:200], file=sys.stderr)
@@ -191,8 +200,7 @@ def main() -> None:
         run(given.study, given.output, given.probe)
         return
     study = read_study(given.study)
-    rows = [json.loads(line) for line in given.rows.read_text(encoding="utf-8").splitlines()]
-    print_table(compare(study, rows, surroundings(study, given.probe)))
+    print_table(compare(study, read_rows(given.rows), surroundings(study, given.probe)))
 
 
 if __name__ == "__main__":

@@ -75,7 +75,8 @@ def a_complete_trial_has_a_measurement_of_its_ranks(subject: Subject) -> None:
     assert [rank.rank for rank in measured.ranks] == list(ranks)
     assert measured.tokens_per_step == subject.workload.tokens_per_step
     for rank in measured.ranks:
-        assert len(rank.boundary_s) == len(rank.inner_s)
+        assert len(rank.boundary_s) == len(rank.inner_s) == len(rank.host_loop_s)
+        assert all(loop_s > 0 for loop_s in rank.host_loop_s)
         # Only real ranks have losses that mean anything.
         assert len(rank.losses) == (len(rank.boundary_s) + 1 if outcome.has_true_losses else 0)
 

@@ -115,6 +115,7 @@ class FakeEvaluator:
                     rank=rank,
                     inner_s=tuple((timed - 1) * inner_s * w for w in wobble),
                     boundary_s=tuple(boundary_s * w for w in wobble),
+                    host_loop_s=(0.001,) * NUM_STEPS,
                     memory=(
                         PhaseMemory(phase=Phase.INIT, used_bytes=peak // 2),
                         PhaseMemory(phase=Phase.STEADY, used_bytes=peak),

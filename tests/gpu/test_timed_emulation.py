@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from autotune.outcome import Status
+from autotune.outcome import Measurement, Status
 from tests.benchmarks.emulated_pairs import spread, steady_s
 from tests.benchmarks.real_cards import EMULATED, MEASURED, Conditions, opened
 from tests.gpu.rows import lines, request_of, workload_of
@@ -27,9 +27,9 @@ PAIRS = [line for line in lines("h200_two_gpus.csv") if line["evaluator"] == "me
 PROBE = DATA / "h200_x2_probe.json"
 
 
-def steps_here(kind: str, logs: Path) -> list[list[float]]:
+def measured_here(kind: str, logs: Path) -> list[Measurement]:
     """Run every pair on this machine."""
-    found = []
+    found: list[Measurement] = []
     with opened(2, emulate=kind == EMULATED) as pool:
         conditions = Conditions.of(pool, kind=kind, probe=PROBE, logs=logs)
         for line in PAIRS:
@@ -37,7 +37,7 @@ def steps_here(kind: str, logs: Path) -> list[list[float]]:
             trial = request_of(f"{kind}-{line['pair']}", line, workload)
             outcome = conditions.evaluator(workload).evaluate(trial, lambda *_: None)
             assert outcome.status is Status.COMPLETE, outcome.failure
-            found.append([round(s, 4) for s in outcome.measured.all_step_s])
+            found.append(outcome.measured)
     return found
 
 
@@ -45,14 +45,21 @@ def steps_here(kind: str, logs: Path) -> list[list[float]]:
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Every pair, measured and emulated with the collectives of two such cards."""
     logs = tmp_path_factory.mktemp("logs")
-    timed = steps_here(EMULATED, logs)
     here = torch.cuda.device_count() > 1
-    recorded = [[float(s) for s in line["step_s"].split()] for line in PAIRS]
-    measured = steps_here(MEASURED, logs) if here else recorded
     rows = [
-        {"pair": line["pair"], "on_this_host": here, "measured_s": one, "timed_s": other}
-        for line, one, other in zip(PAIRS, measured, timed, strict=True)
+        {
+            "pair": line["pair"],
+            "on_this_host": here,
+            "measured_s": [float(s) for s in line["step_s"].split()],
+            "timed_s": [round(s, 4) for s in timed.all_step_s],
+            "timed_host_loop_ms": [round(s * 1e3, 3) for s in timed.host_loop_s],
+        }
+        for line, timed in zip(PAIRS, measured_here(EMULATED, logs), strict=True)
     ]
+    if here:
+        for row, measured in zip(rows, measured_here(MEASURED, logs), strict=True):
+            row["measured_s"] = [round(s, 4) for s in measured.all_step_s]
+            row["measured_host_loop_ms"] = [round(s * 1e3, 3) for s in measured.host_loop_s]
     if "AUTOTUNE_TEST_OUTPUT" in os.environ:
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (Path(os.environ["AUTOTUNE_TEST_OUTPUT"]) / "timed_pairs.jsonl").write_text(text)

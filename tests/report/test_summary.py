@@ -1,5 +1,6 @@
 """What `autotune run` prints at its end."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from autotune.export.trials_csv import trials_table
-from autotune.outcome import DeviceClocks, Outcome, Phase, Status
+from autotune.outcome import DeviceClocks, Outcome, Phase, RankMeasurement, Status
 from autotune.report.summary import _table, result_json, summarize
 from autotune.search.confirm import is_complete
 from autotune.search.progress import Silent
@@ -212,6 +213,58 @@ def test_runs_on_a_throttled_device_are_told(
     rows = table[table["trial"] == complete]
     assert set(rows["clock_limits"].dropna()) == {"sw power cap, hw thermal"}
     assert set(rows["sm_clock_mhz"].dropna()) == {1_400}
+
+
+def test_runs_on_a_slow_host_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS))
+    result = _run(here, 20)
+    numbers = [r.number for r in result.study.records if is_complete(r)]
+
+    def printed(loops_s: Mapping[int, float]) -> str:
+        """Print the study as if its trials had found the host so fast."""
+        records = [
+            replace(record, outcome=_looped(record.outcome, loops_s[record.number]))
+            if record.number in loops_s
+            else record
+            for record in result.study.records
+        ]
+        slowed = replace(result, study=replace(result.study, records=tuple(records)))
+        return " ".join(_printed(slowed, capsys).split())
+
+    even = dict.fromkeys(numbers, 0.001)
+    assert "slow host" not in printed(even)
+    assert "slow host" not in printed({**even, numbers[1]: 0.0012})
+    told = printed({**even, numbers[1]: 0.0018})
+    assert "slow host: in 1 run a rank's Python took up to 1.8 times as long" in told
+    assert f"first in trial {numbers[1]}; steps that wait for it" in told
+    told = printed({**even, numbers[0]: 0.0015, numbers[1]: 0.002})
+    assert "slow host: in 2 of " in told
+    assert "runs a rank's Python took up to 2.0 times" in told
+    assert f"as at its best in this study, first in trial {numbers[0]};" in told
+
+
+def test_a_study_from_before_the_host_was_noted_says_nothing_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS))
+    evaluate = here.evaluator._outcome
+    here.evaluator.override = lambda request: _looped(evaluate(request), None)
+    assert "slow host" not in _printed(_run(here, 20), capsys)
+
+
+def _looped(outcome: Outcome | None, loop_s: float | None) -> Outcome:
+    """Return an outcome whose last rank alone has a slow host; None: nobody noted any."""
+    assert outcome is not None
+    if outcome.measurement is None:
+        return outcome
+    *others, last = outcome.measured.ranks
+
+    def looped(rank: RankMeasurement, seconds: float) -> RankMeasurement:
+        loops = () if loop_s is None else (seconds,) * len(rank.boundary_s)
+        return replace(rank, host_loop_s=loops)
+
+    ranks = (*(looped(rank, 0.001) for rank in others), looped(last, loop_s or 0.0))
+    return replace(outcome, measurement=replace(outcome.measured, ranks=ranks))
 
 
 def _clocked(outcome: Outcome | None, clocks: DeviceClocks) -> Outcome:
