@@ -13,7 +13,16 @@ from autotune.outcome import Phase
 from autotune.predict.memory.predict import Surroundings, predict_memory
 from autotune.search.candidate import TrialRecord, training_of
 from autotune.study import StudyView
-from tests.benchmarks.rank_agreement import compare, ranked, read_study, surroundings, taus
+from tests.benchmarks.rank_agreement import (
+    Ranked,
+    compare,
+    in_order,
+    ranked,
+    read_rows,
+    read_study,
+    surroundings,
+    taus,
+)
 from tests.predict.rows import DATA
 
 STUDIES = Path(__file__).parents[1] / "studies"
@@ -106,15 +115,52 @@ def test_trials_took_the_time_that_the_readme_says(study: StudyView, text: str) 
     assert f"{max(durations):.0f} s where the optimizer is offloaded" in text
 
 
-def test_emulation_and_model_order_configs_as_four_cards_do(study: StudyView, text: str) -> None:
-    lines = (DATA / "h200_x4_ranked.jsonl").read_text("utf-8").splitlines()
+def _compared(study: StudyView, file: str) -> list[Ranked]:
     around = surroundings(study, DATA / "h200_x4_probe.json")
-    found = compare(study, [json.loads(line) for line in lines], around)
+    found = compare(study, read_rows(DATA / file), around)
     assert len(found) == 25
-    emulated = [one for one in found if one.emulated is not None]
-    assert len(emulated) == 14
+    return found
+
+
+def test_emulation_on_the_same_machine_orders_configs_as_four_cards_do(study: StudyView) -> None:
+    """With the stand-in of that day, and rank 0 played."""
+    found = _compared(study, "h200_x4_older_ranked.jsonl")
+    assert sum(one.emulated is not None for one in found) == 14
+    assert taus(found)["emulated"] >= 0.9
+
+
+def test_emulation_and_model_order_configs_as_four_cards_do(study: StudyView, text: str) -> None:
+    """Emulated on two other machines, whose processors were slow at times."""
+    found = _compared(study, "h200_x4_ranked.jsonl")
+    assert all(one.emulated is not None for one in found)
     tau = taus(found)
-    assert tau["emulated"] >= 0.9
+    assert tau["emulated"] >= 0.85
     assert tau["modelled"] >= 0.8
     assert f"measured order is {tau['emulated']:.2f}" in text
     assert f"saw none of them, has {tau['modelled']:.2f}" in text
+    order = in_order(found, apart=0.05)
+    assert order.emulated >= 0.98 * order.pairs
+    assert order.modelled >= 0.98 * order.pairs
+    told = f"of the {order.pairs} pairs of configs that lie more than 5 % apart, {order.emulated}"
+    assert told in " ".join(text.split())
+
+
+def test_emulated_speeds_are_those_of_four_cards_where_the_device_is_busy(
+    study: StudyView, text: str
+) -> None:
+    errors = [
+        abs(one.emulated / one.measured - 1)
+        for one in _compared(study, "h200_x4_ranked.jsonl")
+        if one.emulated is not None and _keeps_the_device_busy(one.record)
+    ]
+    assert len(errors) == 16
+    assert median(errors) < 0.01
+    assert sum(error < 0.025 for error in errors) == 15
+    assert f"off by {median(errors):.1%} at the median".replace("%", " %") in text
+
+
+def _keeps_the_device_busy(record: TrialRecord) -> bool:
+    """Neither stage 3, whose hooks need Python, nor an optimizer on the host."""
+    zero = record.candidate.ds_config["zero_optimization"]
+    offload = zero.get("offload_optimizer", {}).get("device", "none")
+    return zero["stage"] < 3 and offload == "none"

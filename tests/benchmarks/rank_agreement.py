@@ -29,6 +29,9 @@ from autotune.study_folder import STUDY_DB
 from tests.benchmarks.real_cards import EMULATED, Conditions, opened
 
 
+_APART = 0.05
+
+
 def read_study(folder: Path) -> StudyView:
     """Read the study of a folder."""
     stored = StoredStudy(folder.name, f"sqlite:///{folder / STUDY_DB}", create=False)
@@ -152,6 +155,38 @@ def taus(found: Sequence[Ranked]) -> dict[str, float]:
     }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InOrder:
+    """Pairs of configs whose measured speeds lie clearly apart, and how many each way orders so."""
+
+    pairs: int
+    emulated: int
+    modelled: int
+
+
+def in_order(found: Sequence[Ranked], *, apart: float) -> InOrder:
+    """Count the pairs of emulated configs that are right way round.
+
+    Args:
+        found: the configs.
+        apart: pairs whose measured speeds are closer than this, relative, are left out: chance
+            decides those among real ranks as well.
+    """
+    clear = [
+        (one, other)
+        for one in found
+        for other in found
+        if one.emulated is not None
+        and other.emulated is not None
+        and one.measured > (1 + apart) * other.measured
+    ]
+    return InOrder(
+        pairs=len(clear),
+        emulated=sum((a.emulated or 0) > (b.emulated or 0) for a, b in clear),
+        modelled=sum(a.modelled > b.modelled for a, b in clear),
+    )
+
+
 def surroundings(study: StudyView, probe: Path | None) -> SpeedSurroundings:
     """Return what the study ran on, as the speed model knows it; all ranks on one node."""
     devices = study.setup.environment["devices"]
@@ -181,6 +216,11 @@ def print_table(found: Sequence[Ranked]) -> None:
             f"Kendall's tau, {len(some)} {name}: emulated {tau['emulated']:.2f}, "
             f"modelled {tau['modelled']:.2f}"
         )
+    order = in_order(found, apart=_APART)
+    print(
+        f"of {order.pairs} pairs more than {_APART:.0%} apart, in the measured order: "
+        f"emulated {order.emulated}, modelled {order.modelled}"
+    )
 
 
 def main() -> None:
