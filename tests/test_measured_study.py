@@ -163,4 +163,4 @@ def _keeps_the_device_busy(record: TrialRecord) -> bool:
     """Neither stage 3, whose hooks need Python, nor an optimizer on the host."""
     zero = record.candidate.ds_config["zero_optimization"]
     offload = zero.get("offload_optimizer", {}).get("device", "none")
-    return zero["stage"] < 3 and offload == "none"
+    return bool(zero["stage"] < 3 and offload == "none")

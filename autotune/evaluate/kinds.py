@@ -11,6 +11,7 @@ UNTIMED = "none"
 _NOT_SHOWN: Mapping[str, tuple[str, ...]] = {
     EMULATED: (
         "the other ranks' share of the host's cores and memory bandwidth",
+        "waits for the slowest rank, so steps that wait for Python come out too short",
         "numerics: collectives do nothing, so losses are not compared",
     ),
     MODELLED: (

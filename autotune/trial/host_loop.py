@@ -13,6 +13,7 @@ _ITERATIONS = 8_000
 def host_loop_s() -> float:
     """Return the seconds of processor time that a fixed loop of Python takes this thread now.
 
+    It tells of the thread that runs forward; backward's is another, perhaps on another processor.
     Processor time, so that waiting for a processor does not count: only how fast it runs.
     """
     table = {}

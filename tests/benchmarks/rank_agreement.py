@@ -28,7 +28,6 @@ from autotune.study import StudyView
 from autotune.study_folder import STUDY_DB
 from tests.benchmarks.real_cards import EMULATED, Conditions, opened
 
-
 _APART = 0.05
 
 

@@ -210,7 +210,7 @@ def test_the_record_of_emulated_runs_says_what_they_do_not_show(tmp_path: Path) 
     record = json.loads((here.folder / "record.json").read_text(encoding="utf-8"))
     assert record["evaluator"] == "emulated"
     assert record["not_shown"][0] == "communication time"
-    assert len(record["not_shown"]) == 3
+    assert len(record["not_shown"]) == 4
     assert record["losses"] == {
         "relative_difference": None,
         "tolerance": 2e-3,
