@@ -93,3 +93,29 @@ def mean_interval(samples: Sequence[float]) -> Interval:
     t = float(stdtrit(len(samples) - 1, 0.5 + CONFIDENCE / 2))
     half = t * stdev(samples) / math.sqrt(len(samples))
     return Interval(mean, max(mean - half, 0.0), mean + half)
+
+
+def slowest_of_s(step_s: Sequence[float], ranks: int) -> float:
+    """Return how long a step takes whose `ranks` wait for the slowest, each as uneven as one is.
+
+    The expected maximum of that many draws from `step_s`. A lower bound where ranks wait for each
+    other more than once a step; too much where something slows all of them at the same time.
+
+    Args:
+        step_s: one rank's steps, seconds, without the warm-up.
+        ranks: how many wait for each other.
+
+    Raises:
+        ValueError: no steps.
+
+    Example:
+        >>> slowest_of_s([1.0, 2.0], 1), slowest_of_s([1.0, 2.0], 2)
+        (1.5, 1.75)
+    """
+    if not step_s:
+        raise ValueError("no step, so no slowest one")
+    count = len(step_s)
+    return sum(
+        step * (((place + 1) / count) ** ranks - (place / count) ** ranks)
+        for place, step in enumerate(sorted(step_s))
+    )

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.step_times import compose_step_s, mean_interval, num_warmup_steps
+from autotune.step_times import compose_step_s, mean_interval, num_warmup_steps, slowest_of_s
 
 seconds = st.floats(1e-4, 1e3)
 
@@ -84,3 +84,25 @@ def test_the_interval_holds_the_mean(samples: list[float]) -> None:
 def test_one_sample_says_nothing_about_its_spread() -> None:
     interval = mean_interval([2.0])
     assert (interval.mean, interval.low, interval.high) == (2.0, 0.0, math.inf)
+
+
+@given(st.lists(seconds, min_size=1, max_size=12))
+def test_of_many_ranks_the_slowest_is_the_slowest_step(step_s: list[float]) -> None:
+    assert slowest_of_s(step_s, 1) == pytest.approx(fmean(step_s))
+    assert slowest_of_s(step_s, 100_000) == pytest.approx(max(step_s))
+
+
+@given(st.lists(seconds, min_size=1, max_size=12), st.integers(1, 64))
+def test_more_ranks_are_never_faster(step_s: list[float], ranks: int) -> None:
+    assert slowest_of_s(step_s, ranks + 1) >= slowest_of_s(step_s, ranks) * (1 - 1e-9)
+
+
+def test_the_slowest_of_two_is_the_mean_over_all_pairs() -> None:
+    step_s = [1.0, 4.0, 2.0]
+    pairs = [max(one, other) for one in step_s for other in step_s]
+    assert slowest_of_s(step_s, 2) == pytest.approx(fmean(pairs))
+
+
+def test_no_steps_have_no_slowest() -> None:
+    with pytest.raises(ValueError, match="no step"):
+        slowest_of_s([], 2)

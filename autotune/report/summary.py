@@ -8,10 +8,11 @@ from rich.console import Console
 from rich.table import Table
 
 from autotune.ceiling import format_gib
-from autotune.evaluate.kinds import MODELLED, not_shown
+from autotune.evaluate.kinds import MODELLED
 from autotune.export.record import composition_error
 from autotune.lint.finding import Severity
 from autotune.report.conditions import print_conditions
+from autotune.report.not_shown import print_not_shown
 from autotune.report.target import print_target
 from autotune.search.baselines import USERS_OWN
 from autotune.search.candidate import TrialRecord
@@ -59,7 +60,7 @@ def summarize(study: StudyView, folder: Path, record: Mapping[str, Any] | None) 
         _print_nothing_fits(console, study)
         return
     console.print(_table(study, confirmation))
-    _print_not_shown(console, study, confirmation)
+    print_not_shown(console, study, confirmation)
     _print_verdict(console, study, confirmation)
     if study.target is not None:
         print_target(console, study.target)
@@ -92,31 +93,13 @@ def _table(study: StudyView, confirmation: Confirmation) -> Table:
     table = Table(title=title)
     for column in ("", "trial", "tokens/s", interval, "peak memory", "config"):
         table.add_column(column, justify="right" if column in ("tokens/s", "trial") else "left")
-    if confirmation.baseline is not None and confirmation.baseline_holds:
-        baseline = study.records[confirmation.baseline]
-        table.add_row("baseline", *_cells(baseline, confirmation.baseline_runs))
-    if confirmation.failure is None and confirmation.winner != confirmation.baseline:
-        winner = study.records[confirmation.winner]
-        role = "challenger" if confirmation.keeps_baseline else "winner"
-        table.add_row(role, *_cells(winner, confirmation.winner_runs))
+    for row in confirmation.compared:
+        table.add_row(row.role, *_cells(study.records[row.number], row.runs))
     if (ratio := confirmation.ratio) is not None:
         table.add_row(
             "ratio", "", f"{ratio.mean:.3f}", f"{ratio.low:.3f} to {ratio.high:.3f}", "", ""
         )
     return table
-
-
-def _print_not_shown(console: Console, study: StudyView, confirmation: Confirmation) -> None:
-    """Say what numbers of this kind leave out."""
-    evaluator = study.setup.evaluator
-    if clauses := not_shown(evaluator, study.setup.communication):
-        console.print(f"{evaluator}, so not in these numbers: {'; '.join(clauses)}")
-    charged_bytes = max(run.charged_bytes for run in confirmation.exported_runs)
-    if charged_bytes:
-        console.print(
-            f"{format_gib(charged_bytes)} of the ceiling were kept free for what real ranks hold "
-            "to communicate (NCCL); the peaks above are without it"
-        )
 
 
 def _cells(record: TrialRecord, runs: tuple[Any, ...]) -> tuple[str, str, str, str, str]:

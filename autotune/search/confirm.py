@@ -19,6 +19,16 @@ LOSS_TOLERANCE = 2e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """A config with runs that all completed."""
+
+    role: str
+    """baseline, winner, or challenger: a winner that beats nothing."""
+    number: int
+    runs: tuple[Outcome, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
     """Repeated runs of two trials; `baseline` and its runs are empty if no baseline fits."""
 
@@ -42,6 +52,18 @@ class Confirmation:
                 f"{difference:.2%}, from the same weights and data"
             )
         return None
+
+    @property
+    def compared(self) -> tuple[Compared, ...]:
+        """What there is to show: the baseline if its runs hold, and a winner beside it."""
+        found = []
+        if self.baseline is not None and self.baseline_holds:
+            runs = self.baseline_runs
+            found.append(Compared(role="baseline", number=self.baseline, runs=runs))
+        if self.failure is None and self.winner != self.baseline:
+            role = "challenger" if self.keeps_baseline else "winner"
+            found.append(Compared(role=role, number=self.winner, runs=self.winner_runs))
+        return tuple(found)
 
     @property
     def exported(self) -> int | None:

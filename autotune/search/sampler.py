@@ -10,7 +10,7 @@ import itertools
 import math
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ _OLD_CONSTRAINTS = "constraints"
 """Where Optuna 4 kept them, and optuna-dashboard 0.21 still looks."""
 _NUM_STARTUP_TRIALS = 10
 _MAX_TPE_ATTEMPTS = 10
+_MAX_NAMES = 5
+"""Studies of a storage that an error lists."""
 _STATES = {
     Status.COMPLETE: TrialState.COMPLETE,
     Status.TIMED_OUT: TrialState.FAIL,
@@ -102,7 +104,7 @@ class StoredStudy:
             names = optuna.get_all_study_names(storage)
             _close(storage)
         if exists and name not in names:
-            raise StoreError(f"--study {name}: no such study in {shown}")
+            raise StoreError(f"--study {name}: no such study in {shown}; {_held(names)}")
         if not exists and name in names:
             raise StoreError(
                 f"--study {name}: exists in {shown}; go on with --resume, or choose another name"
@@ -253,6 +255,17 @@ def _close(storage: optuna.storages.BaseStorage) -> None:
     engine = getattr(getattr(storage, "_backend", storage), "engine", None)
     if engine is not None:
         engine.dispose()
+
+
+def _held(names: Sequence[str]) -> str:
+    """Say what a storage holds in place of the study that was asked for."""
+    if not names:
+        return "it holds no study"
+    more = ", ..." if len(names) > _MAX_NAMES else ""
+    return (
+        f"it holds {', '.join(sorted(names)[:_MAX_NAMES])}{more}: choose one of these (a study "
+        "keeps its name, and its folder must have the same)"
+    )
 
 
 def _shown(storage_url: str) -> str:

@@ -185,6 +185,41 @@ def test_where_the_baseline_failed_that_is_said(
     assert "ratio" not in printed
 
 
+@pytest.mark.parametrize(("evaluator", "told"), [("emulated", True), ("measured", False)])
+def test_emulated_steps_that_differ_say_what_waiting_for_the_slowest_rank_would_add(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], evaluator: str, *, told: bool
+) -> None:
+    """Real ranks have waited already."""
+    here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS), name=evaluator)
+    assert "waiting for the slowest" not in _printed(_run(here, 20), capsys)
+    uneven = setting(tmp_path / "t", noise=0.001, space=small_space(FEW_POINTS), name=evaluator)
+    evaluate = uneven.evaluator._outcome
+    uneven.evaluator.override = lambda request: (
+        _every_other_step_slow(evaluate(request)) if "winner" in request.label else None
+    )
+    printed = " ".join(_printed(_run(uneven, 20), capsys).split())
+    line = (
+        "waiting for the slowest of 2 such ranks adds 0% to the baseline's steps, 10% to the "
+        "winner's steps; more where they wait at every collective"
+    )
+    assert (line in printed) == told
+
+
+def _every_other_step_slow(outcome: Outcome) -> Outcome:
+    """Return an outcome whose steps take 0.8 and 1.2 times as long in turn."""
+
+    def uneven(rank: RankMeasurement) -> RankMeasurement:
+        factors = [0.8 if step % 2 else 1.2 for step in range(len(rank.boundary_s))]
+        return replace(
+            rank,
+            inner_s=tuple(s * f for s, f in zip(rank.inner_s, factors, strict=True)),
+            boundary_s=tuple(s * f for s, f in zip(rank.boundary_s, factors, strict=True)),
+        )
+
+    ranks = tuple(map(uneven, outcome.measured.ranks))
+    return replace(outcome, measurement=replace(outcome.measured, ranks=ranks))
+
+
 def test_runs_on_a_throttled_device_are_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

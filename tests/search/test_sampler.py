@@ -179,5 +179,6 @@ def test_a_study_that_exists_is_not_made_again(here: Setting) -> None:
 
 
 def test_a_study_that_does_not_exist_is_not_opened(here: Setting) -> None:
-    with pytest.raises(StoreError, match="--study other: no such study in sqlite"):
+    there = r"it holds mixed: choose one of these \(a study keeps its name"
+    with pytest.raises(StoreError, match=f"--study other: no such study in sqlite.*; {there}"):
         StoredStudy("other", here.url, create=False)
