@@ -43,8 +43,8 @@ def _print_slow_host(console: Console, study: StudyView) -> None:
         console.print(
             f"[bold]slow host[/bold]: in {runs} a rank's Python took up to "
             f"{max(times for _, times in slowed):.1f} times as long as at its best in this study, "
-            f"first in {slowed[0][0]}; steps that wait for it were slower for that reason (other "
-            "load, or virtual processors that share a core)"
+            f"first in {slowed[0][0]}; steps that wait for it may be slower for that reason alone "
+            "(other load, or virtual processors that share a core)"
         )
 
 
