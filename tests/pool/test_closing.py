@@ -3,11 +3,11 @@
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from signal import SIGINT, SIGTERM, default_int_handler, getsignal
+from signal import SIGINT, SIGTERM, default_int_handler, getsignal, signal
 
 import pytest
 from ray.cluster_utils import Cluster
@@ -92,6 +92,15 @@ def test_its_slots_leave_no_files_on_a_cluster_that_goes_on() -> None:
         cluster.shutdown()
 
 
+@pytest.fixture
+def heeds_ctrl_c() -> Iterator[None]:
+    """Take Ctrl-C as a program in the foreground does; one that a shell put behind ignores it."""
+    before = signal(SIGINT, default_int_handler)
+    yield
+    signal(SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_ctrl_c")
 def test_ctrl_c_waits_until_ray_has_started_and_then_ends_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
