@@ -13,7 +13,7 @@ take 1.5 to 1.8 times as long when both are busy."""
 
 
 def print_conditions(console: Console, study: StudyView) -> None:
-    """Say in which runs a device, or the host's processor, ran slower than it can."""
+    """Say in which runs a device, or the host's processor, was slower than in others."""
     _print_throttled(console, study)
     _print_slow_host(console, study)
 
@@ -31,18 +31,18 @@ def _print_throttled(console: Console, study: StudyView) -> None:
 
 
 def _print_slow_host(console: Console, study: StudyView) -> None:
-    """Say which numbers come from a host whose processor ran slower than it can."""
-    found = [(name, m.host_loop_s) for name, m in _measured_runs(study) if m.host_loop_s]
+    """Say which runs had a slower host than most: a host that is always slow favours none."""
+    found = [(name, median(m.host_loop_s)) for name, m in _measured_runs(study) if m.host_loop_s]
     if not found:
         return
-    best_s = min(min(loops) for _, loops in found)
-    slowed = [(name, median(loops) / best_s) for name, loops in found]
+    usual_s = median(loop_s for _, loop_s in found)
+    slowed = [(name, loop_s / usual_s) for name, loop_s in found]
     slowed = [(name, times) for name, times in slowed if times > _SLOW_HOST]
     if slowed:
         runs = "1 run" if len(slowed) == 1 else f"{len(slowed)} of {len(found)} runs"
         console.print(
             f"[bold]slow host[/bold]: in {runs} a rank's Python took up to "
-            f"{max(times for _, times in slowed):.1f} times as long as at its best in this study, "
+            f"{max(times for _, times in slowed):.1f} times as long as in the median run, "
             f"first in {slowed[0][0]}; steps that wait for it may be slower for that reason alone "
             "(other load, or virtual processors that share a core)"
         )
