@@ -1,12 +1,14 @@
-"""A micro step on three clocks: the host that launches, the device, and the wire.
+"""A micro step on four clocks: the launching host, the device, the wire, and the way from a drive.
 
 The host runs ahead until the device is busy; the device waits for the host where kernels are
-small, and for the wire where a gather is late. Collectives queue on one wire, as on NCCL's stream.
+small, and for the wire where a gather is late. Collectives queue on one wire, as on NCCL's stream;
+offloaded shards queue for their drive and their bus before they are gathered.
 """
 
 from dataclasses import dataclass
 
 from autotune.predict.communication import Group
+from autotune.predict.throughput.drive import share_on_drive
 from autotune.predict.throughput.gather_plan import GatherPlan, plan_gathers
 from autotune.predict.throughput.kernels import COPY_SHARE, KERNEL_S
 from autotune.predict.throughput.rates import Rates
@@ -75,7 +77,8 @@ class Timeline:
         self.group = surroundings.group(training)
         hpz = min(training.zero.hpz_partition_size, training.world_size)
         self.node_group = Group(ranks=hpz) if hpz > 1 else None
-        self.host = self.device = self.wire = 0.0
+        self.host = self.device = self.wire = self.loaded = 0.0
+        self.drive_share = share_on_drive(training)
         self.spans = Spans()
         self.bucket_elements = 0
         self.reduced_at = 0.0
@@ -179,21 +182,18 @@ class Timeline:
             self.host += gather.num_tensors * group.ranks * self.rates.piece_s
         element_bytes = 1 if self.zero.quantized_weights else training.element_bytes
         after = self.host if self.zero.overlap_comm else max(self.host, self.device)
-        fetched_s = self._load_s(whole_bytes / self.ranks)
+        self.loaded = max(self.loaded, after) + self._load_s(whole_bytes / self.ranks)
         copied_s = 2 * whole_bytes / self.surroundings.device.memory_bytes_per_s
         num_bytes = element_bytes * gather.num_elements
-        arrived = self._send("all_gather", num_bytes, group=group, after_s=after + fetched_s)
+        arrived = self._send("all_gather", num_bytes, group=group, after_s=max(after, self.loaded))
         self.arrivals[number] = arrived + (copied_s if gather.coalesced else 0.0)
 
     def _load_s(self, shard_bytes: float) -> float:
         """Return what an offloaded shard's way to the device takes."""
-        where = self.zero.offload_param.device
-        if where == "none":
+        if not self.zero.offload_param.enabled:
             return 0.0
-        seconds = shard_bytes / self.surroundings.to_host_bytes_per_s
-        if where == "nvme":
-            seconds += shard_bytes / self.surroundings.drive_bytes_per_s(self.training)
-        return seconds
+        read_s = self.drive_share * shard_bytes / self.surroundings.drive_bytes_per_s(self.training)
+        return read_s + shard_bytes / self.surroundings.to_host_bytes_per_s
 
     # ------------------------------------------------------------------ gradients
     def _gradient(self, parameter: int) -> None:
