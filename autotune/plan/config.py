@@ -89,7 +89,7 @@ def plan_config(request: PlanRequest) -> ConfigPlan:
         throughput=predict_throughput(training, request.speed_surroundings(request.gpus)),
         smallest_gpus=smallest_fitting(lambda gpus: _fits(request, training, gpus)),
         replaced=_replaced(request.base, training),
-        errors=_errors(request),
+        errors=refusals(request),
     )
 
 
@@ -111,7 +111,7 @@ def _replaced(base: Mapping[str, Any], training: Training) -> dict[str, int]:
     }
 
 
-def _errors(request: PlanRequest) -> tuple[Finding, ...]:
+def refusals(request: PlanRequest) -> tuple[Finding, ...]:
     """Return what the gate's rules refuse in the config as it was given."""
     autos = "auto" in dotted.flatten(request.base).values()
     launch = Launch(

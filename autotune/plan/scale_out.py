@@ -8,8 +8,10 @@ from typing import Any
 from autotune.ds_config.auto import resolve_auto
 from autotune.errors import AutotuneError, HardwareError
 from autotune.hardware import Device
+from autotune.lint.finding import Finding
+from autotune.plan.config import refusals
 from autotune.plan.request import PlanRequest
-from autotune.plan.space import screen
+from autotune.plan.space import may_fit, screen
 from autotune.predict.memory.bill import Bill
 from autotune.predict.memory.predict import predict_memory
 from autotune.predict.networks import Network
@@ -19,8 +21,8 @@ from autotune.proposal import Scalar
 from autotune.space import load_space
 
 _S_PER_HOUR = 3_600
-MAX_REPLAYED = 8
-"""Of the fastest that fit by closed form, so many are replayed until one is confirmed."""
+MAX_REPLAYED = 24
+"""Proposals that are replayed although they do not fit by closed form, which may be 15 % high."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,8 @@ class World:
     training: Training | None = None
     bill: Bill | None = None
     throughput: Throughput | None = None
+    errors: tuple[Finding, ...] = ()
+    """What the gate would refuse in the ds_config, whatever the memory."""
     problem: str | None = None
     """Why there is nothing to show."""
 
@@ -66,6 +70,7 @@ class World:
             "memory": self.bill.to_json(),
             "throughput": self.throughput.to_json(),
             "communication_share": self.communication_share,
+            "errors": [error.to_json() for error in self.errors],
         }
         if tokens is not None:
             printed["gpu_hours"] = self.gpu_hours(tokens)
@@ -91,7 +96,7 @@ class ScaleOutPlan:
 
     @property
     def communication_takes_over_at(self) -> int | None:
-        """The first number of GPUs on which a step waits longer for the wire than it computes."""
+        """The first number of GPUs on which a step waits for the wire longer than for all else."""
         for world in self.worlds:
             items = world.throughput.items if world.throughput else {}
             if items and items["communication"] >= max(items.values()):
@@ -162,15 +167,22 @@ def plan_scale_out(
         AutotuneError: the request or a file of it is wrong; every fault is named.
     """
     of_one = _fastest if request.space is not None else _config
-    worlds = []
+    if request.space is not None:
+        load_space(request.space)
+    worlds: list[World] = []
+    refused: list[AutotuneError] = []
     for gpus in sorted(set(counts)):
         sized = replace(request, gpus=gpus)
         # Whatever is wrong at every number is the caller's fault, not a line.
         _ = sized.shape, sized.device, sized.network, sized.surroundings(gpus), sized.probed
+        _ = sized.base
         try:
             worlds.append(of_one(sized))
         except AutotuneError as error:
+            refused.append(error)
             worlds.append(World(gpus=gpus, problem="; ".join(error.faults)))
+    if len(refused) == len(worlds) and len({error.faults for error in refused}) == 1:
+        raise refused[0]
     return ScaleOutPlan(
         model=request.shape.name,
         device=request.device,
@@ -190,6 +202,7 @@ def _config(request: PlanRequest) -> World:
         training=training,
         bill=_bill(request, training),
         throughput=predict_throughput(training, request.speed_surroundings(request.gpus)),
+        errors=refusals(request),
     )
 
 
@@ -199,17 +212,25 @@ def _bill(request: PlanRequest, training: Training) -> Bill:
 
 
 def _fastest(request: PlanRequest) -> World:
-    """Return the fastest proposal of the space that a replay lets fit."""
+    """Return the fastest proposal of the space that a replay lets fit.
+
+    The closed form, which is cheap, may be too high: what it finds a little too large is replayed.
+    """
     assert request.space is not None
     workload = request.workload(request.gpus)
     around = request.speed_surroundings(request.gpus)
     found = [
         (predict_throughput(screened.training, around), screened)
         for screened in screen(request, load_space(request.space), workload)
-        if screened.bill.fits
+        if may_fit(screened.bill)
     ]
     found.sort(key=lambda pair: -pair[0].tokens_per_s)
-    for throughput, screened in found[:MAX_REPLAYED]:
+    left = MAX_REPLAYED
+    for throughput, screened in found:
+        if not screened.bill.fits:
+            left -= 1
+            if left < 0:
+                continue
         bill = _bill(request, screened.training)
         if bill.fits:
             return World(

@@ -162,6 +162,15 @@ def screen(request: PlanRequest, space: SearchSpace, workload: Workload) -> Iter
         )
 
 
+def may_fit(bill: Bill) -> bool:
+    """Whether a replay may let fit what the closed form says of a proposal."""
+    ceiling_bytes = bill.device.ceiling_bytes
+    too_large = (
+        ceiling_bytes is not None and bill.device.needed_bytes > SCREEN_SLACK * ceiling_bytes
+    )
+    return not too_large and bill.host.fits is not False
+
+
 def _groups(request: PlanRequest, space: SearchSpace, workload: Workload) -> list[list[Screened]]:
     """Screen a space and sort it into lines."""
     groups: dict[tuple[Scalar, ...], list[Screened]] = {}

@@ -43,14 +43,22 @@ def print_scale_out_plan(plan: ScaleOutPlan) -> None:
         "may be, and by the same factor slower; sent: share of a step that waits for communication"
     )
     for world in plan.worlds:
-        if world.problem:
-            console.print(f"{world.gpus:,} GPUs: {world.problem}")
-        elif not world.fits:
-            console.print(f"{world.gpus:,} GPUs: does not fit: {_why(world)}")
-        if world.throughput is not None and world.throughput.links != CATALOGUE:
-            console.print(f"{world.gpus:,} GPUs: links by {world.throughput.links}", markup=False)
+        _print_notes(console, world)
     _print_moves(console, plan)
     _print_sending(console, plan)
+
+
+def _print_notes(console: Console, world: World) -> None:
+    """Say what the table cannot: why a line is missing or does not run, and whose links it has."""
+    gpus = f"{world.gpus:,} GPUs"
+    if world.problem:
+        console.print(f"{gpus}: {world.problem}", markup=False)
+    elif not world.fits:
+        console.print(f"{gpus}: does not fit: {_why(world)}")
+    for error in world.errors:
+        console.print(f"{gpus}: autotune gate would say no: {error.message}", markup=False)
+    if world.throughput is not None and world.throughput.links != CATALOGUE:
+        console.print(f"{gpus}: links by {world.throughput.links}", markup=False)
 
 
 def _cells(world: World, *, tokens: float | None) -> tuple[str, ...]:
@@ -66,13 +74,17 @@ def _cells(world: World, *, tokens: float | None) -> tuple[str, ...]:
         "yes" if training.activation_checkpointing else "no",
         _offload(world),
         f"{world.bill.device.needed_bytes / GIB:.0f}",
-        f"{speed.tokens_per_s / 1e3:,.0f}k",
+        _speed(speed.tokens_per_s),
         f"{speed.tokens_per_s_high / speed.tokens_per_s - 1:.0%}",
         f"{speed.tflops_per_gpu:.0f}",
         f"{speed.mfu:.0%}",
         f"{world.communication_share:.0%}",
     )
     return cells if tokens is None else (*cells, f"{world.gpu_hours(tokens):,.0f}")
+
+
+def _speed(tokens_per_s: float) -> str:
+    return f"{tokens_per_s:,.0f}" if tokens_per_s < 1e4 else f"{tokens_per_s / 1e3:,.0f}k"
 
 
 def _why(world: World) -> str:
@@ -113,6 +125,9 @@ def _print_moves(console: Console, plan: ScaleOutPlan) -> None:
 def _print_sending(console: Console, plan: ScaleOutPlan) -> None:
     shares = [w.communication_share for w in plan.worlds if w.throughput is not None]
     if (gpus := plan.communication_takes_over_at) is not None:
-        console.print(f"communication takes over at {gpus:,} GPUs: most of a step waits for it")
+        console.print(
+            f"communication takes over at {gpus:,} GPUs: there a step waits for it longer than for "
+            "anything else"
+        )
     elif shares:
         console.print(f"communication takes over nowhere here: {max(shares):.0%} at most")

@@ -3,15 +3,17 @@
 from dataclasses import replace
 
 from autotune.ceiling import parse_ceiling
+from autotune.ds_config.build import build_ds_config
 from autotune.environment import describe_environment
 from autotune.evaluate.kinds import MODELLED
 from autotune.evaluate.modelled import ModelledEvaluator
 from autotune.hardware import find_gpu
 from autotune.predict.communication import Group
-from autotune.predict.memory.predict import Surroundings
+from autotune.predict.memory.predict import Surroundings, predict_memory
 from autotune.predict.probe_file import check_device
 from autotune.predict.throughput import SpeedSurroundings
 from autotune.predict.throughput.surroundings import check_speeds
+from autotune.predict.training import ModelSettings, read_training
 from autotune.search.progress import Progress
 from autotune.sigterm import interrupted_by_sigterm
 from autotune.study_folder import open_study
@@ -50,6 +52,7 @@ def tune_modelled(job: Job, progress: Progress) -> TuneResult:
         ),
         speed=speed,
     )
+    _check_predictable(job, evaluator)
     setup = replace(
         job.setup,
         ceiling_bytes=ceiling_bytes,
@@ -74,3 +77,14 @@ def tune_modelled(job: Job, progress: Progress) -> TuneResult:
             progress=progress,
             target=target_of(job, device, speed, ceiling_bytes=ceiling_bytes),
         )
+
+
+def _check_predictable(job: Job, evaluator: ModelledEvaluator) -> None:
+    """Predict one trial: a model that cannot be predicted is no study of invalid trials.
+
+    Raises:
+        WorkloadError: the model's own code cannot be traced.
+    """
+    ds_config = build_ds_config({}, job.workload, {"zero_optimization.stage": 0})
+    training = read_training(ds_config, job.workload, ModelSettings())
+    predict_memory(training, evaluator.memory)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from autotune.errors import HardwareError, WorkloadError
-from autotune.plan import PlanRequest, plan_config, plan_scale_out, read_counts
+from autotune.errors import AutotuneError, HardwareError, WorkloadError
+from autotune.plan import PlanRequest, plan_config, plan_scale_out, plan_space, read_counts
 from autotune.report.scale_out import print_scale_out_plan
 from tests.plan.conftest import CONFIG
 from tests.plan.test_plan import request, run
@@ -68,6 +68,56 @@ def test_a_fault_that_every_number_has_ends_the_call(config: Path) -> None:
         plan_scale_out(_request(ds_config=config, trainable_parameters=9_999_999_999), COUNTS)
     with pytest.raises(HardwareError, match="--gpus 8192: must be 1 to 4096"):
         plan_scale_out(_request(ds_config=config), (8, 8192))
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"ds_config": Path("missing.json")}, "missing.json: no such file"),
+        ({"space": "nope"}, "search space 'nope': neither a known name nor a YAML file"),
+        ({"ds_config": Path("stage7.json")}, "zero_optimization.stage=7: must be one of"),
+    ],
+)
+def test_a_file_that_no_number_can_use_ends_the_call_with_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("stage7.json").write_text(json.dumps({"zero_optimization": {"stage": 7}}), "utf-8")
+    with pytest.raises(AutotuneError, match=message) as refused:
+        plan_scale_out(_request(**asked), COUNTS)
+    assert len(refused.value.faults) == 1
+
+
+def test_what_the_gate_refuses_is_said_of_each_number(tmp_path: Path) -> None:
+    file = tmp_path / "ds_config.json"
+    hpz = {"stage": 3, "zero_hpz_partition_size": 3}
+    file.write_text(json.dumps(CONFIG | {"zero_optimization": hpz}), encoding="utf-8")
+    plan = plan_scale_out(_request(ds_config=file), (8, 9))
+    refused, fine = (world.to_json(tokens=None)["errors"] for world in plan.worlds)
+    assert [error["field"] for error in refused] == ["zero_optimization.zero_hpz_partition_size"]
+    assert fine == []
+    done = run(file, "--model", "1.3b", "--gpus", "8,9", "--gpu-type", "a100-80gb")
+    assert done.stdout.count("GPUs: autotune gate would say no") == 1
+    assert "8 GPUs: autotune gate would say no: zero_optimization.zero_hpz" in done.stdout
+
+
+def test_the_fastest_may_be_what_the_closed_form_finds_a_little_too_large() -> None:
+    """As `plan --space zero --gpus 8` finds it, by replaying the best of each line."""
+    asked = _request(space="zero", gpu_type="a100-40gb", memory_ceiling="40%")
+    (world,) = plan_scale_out(asked, (8,)).worlds
+    of_one = plan_space(asked)
+    assert world.throughput is not None
+    fitting = [line.throughput for line in of_one.lines if line.bill.fits and line.throughput]
+    fastest = max(throughput.tokens_per_s for throughput in fitting)
+    assert world.throughput.tokens_per_s >= fastest
+
+
+def test_slow_jobs_have_their_speed_in_whole_tokens(config: Path) -> None:
+    done = run(config, "--model", "34b", "--gpus", "1,2", "--gpu-type", "h200", "--tokens", "1e9")
+    rows = [line.split() for line in done.stdout.splitlines() if re.match(r" +[12] ", line)]
+    speeds = [float(row[7].replace(",", "")) for row in rows]
+    assert len(speeds) == 2
+    assert all(0 < speed < 1e4 for speed in speeds)
 
 
 def test_json_has_a_world_per_number(config: Path) -> None:

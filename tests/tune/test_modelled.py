@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from autotune.errors import GateError, HardwareError, StoreError
+from autotune.errors import GateError, HardwareError, StoreError, WorkloadError
 from autotune.export import write_study_files
 from autotune.gate.measure import measure
 from autotune.gate.record import read_record
@@ -230,5 +230,21 @@ def test_a_device_without_speeds_is_refused(tmp_path: Path) -> None:
         studies_folder=tmp_path / "studies",
     )
     with pytest.raises(HardwareError, match="mine: its speed cannot be predicted without bf16"):
+        tune(request, Silent())
+    assert not (tmp_path / "studies").exists()
+
+
+def test_a_model_that_cannot_be_predicted_is_refused_and_begins_no_study(tmp_path: Path) -> None:
+    model = tmp_path / "t5.json"
+    shape = {"model_type": "t5", "d_model": 64, "num_layers": 2, "num_heads": 2, "d_ff": 128}
+    model.write_text(json.dumps(shape | {"d_kv": 32, "vocab_size": 512}), encoding="utf-8")
+    request = TuneRequest(
+        model=str(model),
+        gpus=8,
+        evaluator="modelled",
+        gpu_type="h100-80gb",
+        studies_folder=tmp_path / "studies",
+    )
+    with pytest.raises(WorkloadError, match="model_type t5 cannot be traced"):
         tune(request, Silent())
     assert not (tmp_path / "studies").exists()
