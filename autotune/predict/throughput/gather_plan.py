@@ -25,7 +25,7 @@ class Gather:
     coalesced: bool
     """Of several parameters, cut out of one buffer afterwards."""
     again: bool
-    """Of parameters that the same micro step has gathered before: hpZ then stays in the node."""
+    """Of parameters that the same micro step has gathered before: hpZ then stays in its group."""
 
 
 @dataclass(slots=True)

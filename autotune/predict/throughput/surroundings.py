@@ -85,9 +85,13 @@ class SpeedSurroundings:
         return self.nvme_bytes_per_s or NVME_BYTES_PER_S / sharing
 
     def group(self, training: Training) -> Group:
-        """Return the data-parallel ranks of one shard; tensor-parallel neighbours lie between."""
+        """Return the data-parallel ranks of one shard."""
+        return self.group_of(training.world_size)
+
+    def group_of(self, num_ranks: int) -> Group:
+        """Return data-parallel ranks that follow each other, with tensor-parallel ones between."""
         per_node = max(self.local_ranks // self.tensor_parallel, 1)
-        return Group.whole(training.world_size, local_ranks=per_node)
+        return Group.whole(num_ranks, local_ranks=per_node)
 
     def collective_s(self, kind: str, num_bytes: float, group: Group) -> float:
         """Return the seconds of a collective; 0 where nothing is really sent."""

@@ -76,7 +76,7 @@ class Timeline:
         self.ranks = training.world_size
         self.group = surroundings.group(training)
         hpz = min(training.zero.hpz_partition_size, training.world_size)
-        self.node_group = Group(ranks=hpz) if hpz > 1 else None
+        self.secondary_group = surroundings.group_of(hpz) if hpz > 1 else None
         self.host = self.device = self.wire = self.loaded = 0.0
         self.drive_share = share_on_drive(training)
         self.spans = Spans()
@@ -176,7 +176,7 @@ class Timeline:
     def _gather(self, plan: GatherPlan, number: int) -> None:
         gather, training = plan.gathers[number], self.training
         whole_bytes = training.element_bytes * gather.num_elements
-        group = self.node_group if gather.again and self.node_group else self.group
+        group = self.secondary_group if gather.again and self.secondary_group else self.group
         self.host += gather.num_tensors * self.rates.hook_s
         if gather.coalesced:
             self.host += gather.num_tensors * group.ranks * self.rates.piece_s

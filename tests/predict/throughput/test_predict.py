@@ -129,6 +129,16 @@ def test_hpz_gathers_again_within_the_node() -> None:
     assert secondary < 0.8 * usual
 
 
+def test_hpz_over_several_nodes_gathers_between_them() -> None:
+    far = SpeedSurroundings.of(H200, local_ranks=8, network="ethernet-10g")
+    usual, two_nodes, all_nodes = (
+        step_items(job({"stage": 3, "zero_hpz_partition_size": n}, model="7b", ranks=64), far)
+        for n in (1, 16, 64)
+    )
+    assert all_nodes == usual
+    assert two_nodes["communication"] > 0.8 * usual["communication"]
+
+
 def test_mfu_counts_the_model_and_no_recomputation() -> None:
     plain, again = (
         _predict(job({"stage": 2}, model="7b", train_micro_batch_size_per_gpu=4, settings=settings))
