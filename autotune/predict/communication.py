@@ -89,12 +89,12 @@ class Curve:
     seconds: tuple[float, ...]
 
     def seconds_of(self, num_bytes: float) -> float:
-        """Interpolate between the points; above the largest at its bandwidth."""
+        """Interpolate between the points; below the smallest and above the largest as these."""
         sizes, times = self.num_bytes, self.seconds
         if num_bytes <= sizes[0]:
             return times[0]
         if num_bytes >= sizes[-1]:
-            return times[-1] * num_bytes / sizes[-1]
+            return times[-1]
         right = bisect_left(sizes, num_bytes)
         left = right - 1
         share = (num_bytes - sizes[left]) / (sizes[right] - sizes[left])
@@ -251,16 +251,29 @@ def collective_s(kind: str, num_bytes: float, group: Group, links: Links) -> flo
         return 0.0
     if not links.curves:
         return _catalogue_s(kind, num_bytes, group, links)
-    curve = links.curves.get((kind, group))
-    if curve is not None:
-        return curve.seconds_of(num_bytes)
+    if (kind, group) in links.curves:
+        return _measured_s(kind, num_bytes, group, links)
     measured = _nearest(kind, group, links)
     usual = _catalogue_s(kind, num_bytes, group, links)
     if measured is None:
         return usual
     other_kind, other = measured
     scale = usual / _catalogue_s(other_kind, num_bytes, other, links)
-    return scale * links.curves[measured].seconds_of(num_bytes)
+    return scale * _measured_s(other_kind, num_bytes, other, links)
+
+
+def _measured_s(kind: str, num_bytes: float, group: Group, links: Links) -> float:
+    """Read a measured curve; above its largest size it goes on as the catalogue's does.
+
+    The largest may be all latency, and says nothing of the bandwidth then.
+    """
+    curve = links.curves[kind, group]
+    largest = curve.num_bytes[-1]
+    seconds = curve.seconds_of(num_bytes)
+    if num_bytes > largest:
+        beyond, at_largest = (_catalogue_s(kind, n, group, links) for n in (num_bytes, largest))
+        seconds *= beyond / at_largest
+    return seconds
 
 
 def _nearest(kind: str, group: Group, links: Links) -> tuple[str, Group] | None:

@@ -123,10 +123,34 @@ def test_a_probe_s_points_come_back_and_between_them_a_line() -> None:
     for size in (MIB, 32 * MIB, 64 * MIB):
         expected = pytest.approx(1e-4 + size / 100e9)
         assert collective_s("all_gather", size, Group(ranks=2), links) == expected
-    largest = collective_s("all_gather", 512 * MIB, Group(ranks=2), links)
-    assert collective_s("all_gather", 1024 * MIB, Group(ranks=2), links) == 2 * largest
     smallest = collective_s("all_gather", MIB, Group(ranks=2), links)
     assert collective_s("all_gather", 1, Group(ranks=2), links) == smallest
+
+
+def test_above_a_probe_s_largest_size_it_goes_on_as_the_catalogue() -> None:
+    links, group = Links.from_probe(_probe(), device=H200), Group(ranks=2)
+    measured, usual = (
+        [collective_s("all_gather", size * MIB, group, each) for size in (512, 1024)]
+        for each in (links, LINKS)
+    )
+    assert measured[1] / measured[0] == pytest.approx(usual[1] / usual[0])
+    assert measured[1] / measured[0] == pytest.approx(2, rel=0.05)
+
+
+@pytest.mark.parametrize("host", ["x2", "x2_third_host"])
+@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "all_reduce", "all_to_all"])
+def test_small_sizes_are_no_word_on_bandwidth(kind: str, host: str) -> None:
+    """Up to 512 KiB a collective is mostly latency; its own rate there is a tenth of the link's."""
+    whole = json.loads((DATA / f"h200_{host}_probe.json").read_text("utf-8"))
+    small = [row for row in whole["collectives"] if row["num_bytes"] <= MIB // 2]
+    assert small
+    full, part = (
+        Links.from_probe(whole | {"collectives": rows}, device=H200)
+        for rows in (whole["collectives"], small)
+    )
+    for size in (8 * MIB, 64 * MIB, 512 * MIB):
+        measured, continued = (collective_s(kind, size, Group(ranks=2), it) for it in (full, part))
+        assert continued == pytest.approx(measured, rel=0.35)
 
 
 def test_what_a_probe_lacks_is_scaled_from_what_it_has() -> None:
