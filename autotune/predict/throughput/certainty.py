@@ -52,14 +52,15 @@ def log_width(
 
     Args:
         training: the job.
-        surroundings: what it runs on; a probe makes its links and host known.
+        surroundings: what it runs on; a probe makes its links known, and a host that as many share.
         items: seconds of a step.
     """
     step_s = sum(items.values())
     share = {name: seconds / step_s for name, seconds in items.items()}
     probed = surroundings.links.source_for(surroundings.group(training)) == "probe"
     offloads = training.zero.offload_optimizer.enabled
-    known_adam = surroundings.cpu_adam_elements_per_s is not None
+    measured_adam = surroundings.cpu_adam_elements_per_s is not None
+    known_adam = measured_adam and surroundings.probed_as_shared(training)
     splits = surroundings.tensor_parallel > 1 or surroundings.pipeline_stages > 1
     widths = (
         BASE,

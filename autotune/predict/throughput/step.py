@@ -101,7 +101,7 @@ def _weights_over_s(training: Training, surroundings: SpeedSurroundings, element
         surroundings: what it runs on.
         elements: those that the CPU updates.
     """
-    zero, link = training.zero, surroundings.to_host_bytes_per_s
+    zero, link = training.zero, surroundings.to_host_bytes_per_s(training)
     seconds = training.element_bytes * elements / link
     if zero.stage < 3:
         return seconds

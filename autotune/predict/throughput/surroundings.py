@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, Self
 
 from autotune.errors import HardwareError
@@ -28,8 +29,13 @@ class SpeedSurroundings:
     local_ranks: int
     """Ranks that share a node."""
     links: Links
+    probed_local_ranks: int | None = None
+    """Ranks that shared a node, and so its CPUs, drive and bus, when a probe measured a rank's
+    shares; None: as many as here."""
     cpu_adam_elements_per_s: float | None = None
     """One rank's share, from a probe; None shares `NODE_ADAM_ELEMENTS_PER_S`."""
+    alone_adam_elements_per_s: float | None = None
+    """Of a rank that has its host to itself, from a probe; None is not measured."""
     nvme_bytes_per_s: float | None = None
     """One rank's share, from a probe; None shares `NVME_BYTES_PER_S`."""
     host_bytes_per_s: float | None = None
@@ -68,21 +74,47 @@ class SpeedSurroundings:
             device=device,
             local_ranks=local_ranks,
             links=Links.from_probe(probe, device=device, network=network),
+            probed_local_ranks=int(probe["local_ranks"]),
+            alone_adam_elements_per_s=adam.get("alone_elements_per_s"),
             cpu_adam_elements_per_s=adam.get("elements_per_s"),
             nvme_bytes_per_s=min(nvme.values(), default=None),
             host_bytes_per_s=min(transfers.values(), default=None),
         )
 
-    @property
-    def to_host_bytes_per_s(self) -> float:
+    def to_host_bytes_per_s(self, training: Training) -> float:
         """Between one rank's device and its host's memory, one direction."""
-        alone = self.device.host_bytes_per_s
-        return alone if self.alone_threads is not None else self.host_bytes_per_s or alone
+        alone, measured = self.device.host_bytes_per_s, self.host_bytes_per_s
+        if self.alone_threads is not None or measured is None:
+            return alone
+        return self._share_here(measured, training, most=alone)
 
     def drive_bytes_per_s(self, training: Training) -> float:
         """One rank's share of its node's NVMe drive."""
-        sharing = min(self.local_ranks, training.world_size)
-        return self.nvme_bytes_per_s or NVME_BYTES_PER_S / sharing
+        if self.nvme_bytes_per_s is None:
+            return NVME_BYTES_PER_S / self._sharing(training)
+        return self._share_here(self.nvme_bytes_per_s, training)
+
+    def probed_as_shared(self, training: Training) -> bool:
+        """Whether as many ranks share a node as when a probe measured their shares of it."""
+        return self.probed_local_ranks in (None, self._sharing(training))
+
+    def _sharing(self, training: Training) -> int:
+        return min(self.local_ranks, training.world_size)
+
+    def _share_here(self, measured: float, training: Training, *, most: float = inf) -> float:
+        """Return one rank's share of what a probe measured on nodes of another number of ranks.
+
+        A node is taken to have the same in all, however many share it.
+
+        Args:
+            measured: a rank's share in the probe.
+            training: the job.
+            most: what one rank can use.
+        """
+        if self.probed_as_shared(training):
+            return measured
+        share = measured * (self.probed_local_ranks or 1) / self._sharing(training)
+        return min(share, max(most, measured))
 
     def group(self, training: Training) -> Group:
         """Return the data-parallel ranks of one shard."""
@@ -99,11 +131,15 @@ class SpeedSurroundings:
 
     def adam_elements_per_s(self, training: Training) -> float:
         """Return what one rank's CPUAdam reaches beside those that share its host."""
+        sharing = self._sharing(training)
         if self.cpu_adam_elements_per_s is not None:
-            return self.cpu_adam_elements_per_s
+            alone = self.alone_adam_elements_per_s
+            if sharing == 1 and alone is not None:
+                return alone
+            most = alone or ALONE_ADAM_ELEMENTS_PER_S
+            return self._share_here(self.cpu_adam_elements_per_s, training, most=most)
         if self.alone_threads is not None:
             return min(ALONE_ADAM_ELEMENTS_PER_S, THREAD_ADAM_ELEMENTS_PER_S * self.alone_threads)
-        sharing = min(self.local_ranks, training.world_size)
         return min(ALONE_ADAM_ELEMENTS_PER_S, NODE_ADAM_ELEMENTS_PER_S / sharing)
 
     def alone(self) -> Self:

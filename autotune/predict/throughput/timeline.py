@@ -193,7 +193,7 @@ class Timeline:
         if not self.zero.offload_param.enabled:
             return 0.0
         read_s = self.drive_share * shard_bytes / self.surroundings.drive_bytes_per_s(self.training)
-        return read_s + shard_bytes / self.surroundings.to_host_bytes_per_s
+        return read_s + shard_bytes / self.surroundings.to_host_bytes_per_s(self.training)
 
     # ------------------------------------------------------------------ gradients
     def _gradient(self, parameter: int) -> None:
@@ -250,4 +250,5 @@ class Timeline:
         else:
             ways = 1 + self._share_that_adds
         num_bytes = ways * self.training.element_bytes + (_FP32_BYTES if self.boundary else 0)
-        return offload.ratio * num_bytes * shard / self.surroundings.to_host_bytes_per_s
+        link = self.surroundings.to_host_bytes_per_s(self.training)
+        return offload.ratio * num_bytes * shard / link
