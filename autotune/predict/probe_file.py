@@ -95,11 +95,11 @@ def _faults(found: Mapping[str, Any]) -> Iterator[str]:
     for number, row in enumerate(rows):
         for fault in _row_faults(row, world_size):
             yield f"collectives[{number}]: {fault}"
-    for part in ("transfers", "cpu_adam", "nvme"):
-        yield from _rate_faults(part, found.get(part))
+    for part, needed in (("transfers", ()), ("cpu_adam", ("elements_per_s",)), ("nvme", ())):
+        yield from _rate_faults(part, found.get(part), needed=needed)
 
 
-def _rate_faults(part: str, rates: Any) -> Iterator[str]:
+def _rate_faults(part: str, rates: Any, *, needed: tuple[str, ...]) -> Iterator[str]:
     if rates is None:
         return
     if not isinstance(rates, dict):
@@ -108,6 +108,9 @@ def _rate_faults(part: str, rates: Any) -> Iterator[str]:
     for name, rate in rates.items():
         if not _is_positive(rate):
             yield f"{part}.{name}={rate!r}: must be a number above 0"
+    for name in needed:
+        if name not in rates:
+            yield f"{part}={rates!r}: lacks {name}"
 
 
 def _row_faults(row: Any, world_size: int) -> Iterator[str]:
