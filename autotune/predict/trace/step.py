@@ -3,7 +3,7 @@
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -64,10 +64,6 @@ def _build(training: Training) -> nn.Module:
                 setattr(config, name, 0.0)
     model = _from_config(config, training, attention="eager" if eager else "sdpa")
     model.train()
-    if training.activation_checkpointing:
-        model.gradient_checkpointing_enable(  # type: ignore[operator]
-            gradient_checkpointing_kwargs={"use_reentrant": False}
-        )
     return model
 
 
@@ -97,7 +93,9 @@ class _Step:
         self.layer_of = self._layers()
         self.num_layers = 1 + max(self.layer_of.values(), default=0)
         self.part = Part.FORWARD
-        self.open: set[int] = set()
+        self.runs_again = False
+        # Modules in backward, by their parameters: which of these have had no gradient yet.
+        self.open: dict[tuple[int, ...], set[int]] = {}
         self.logits_bytes = training.element_bytes * training.tokens * training.model.vocab_size
         self.tracer = StorageTracer(self.recorder, item_of=self._item_of, before=self._before)
 
@@ -139,6 +137,13 @@ class _Step:
         return found
 
     def _hook(self) -> None:
+        if self.training.activation_checkpointing:
+            self.model.gradient_checkpointing_enable(  # type: ignore[operator]
+                gradient_checkpointing_kwargs={
+                    "use_reentrant": False,
+                    "context_fn": lambda: (nullcontext(), self._running_again()),
+                }
+            )
         head = self.model.get_output_embeddings()  # type: ignore[operator]
         for module in self.model.modules():
             if module is self.model or any(True for _ in module.parameters(recurse=False)):
@@ -152,10 +157,20 @@ class _Step:
             )
 
     # ------------------------------------------------------------------ what happens
+    @contextmanager
+    def _running_again(self) -> Iterator[None]:
+        """A checkpointed layer runs again, until all that its backward needs is there."""
+        self.runs_again = True
+        try:
+            yield
+        finally:
+            self.runs_again = False
+
     def _before_module(self, module: nn.Module, _: Any) -> None:
         own = self._own(module)
-        if own and own[0] in self.layer_of and not self.tracer.in_backward:
-            self._enter(Part.FORWARD, self._place(own[0]))
+        if own and own[0] in self.layer_of:
+            part = Part.BACKWARD if self.runs_again else Part.FORWARD
+            self._enter(part, self._place(own[0]))
         self.recorder.fetch(*own)
 
     def _after_module(self, module: nn.Module, _: Any, __: Any) -> None:
@@ -173,9 +188,9 @@ class _Step:
 
     def _start_backward(self, parameter: int) -> None:
         own = self.module_of[parameter]
-        if own[0] in self.open:
+        if own in self.open:
             return
-        self.open.add(own[0])
+        self.open[own] = {k for k in own if self.module_of[k] == own}
         place = self._place(parameter)
         if self.part is not Part.BACKWARD or place != "head":
             self._enter(Part.BACKWARD, place)
@@ -192,9 +207,19 @@ class _Step:
         del gradient
         parameter.grad = None
         self.recorder.gradient(index, slot)
-        own = self.module_of[index]
-        if index == own[-1]:
-            self.open.discard(own[0])
+        self._end_backward(index)
+
+    def _end_backward(self, parameter: int) -> None:
+        """A module ends with the last of its gradients, in whichever order they come.
+
+        DeepSpeed releases it when its input's gradient leaves it (`PostBackwardFunctionModule` in
+        parameter_offload.py); autograd accumulates the gradients of its parameters before that.
+        """
+        own = self.module_of[parameter]
+        left = self.open[own]
+        left.discard(parameter)
+        if not left:
+            del self.open[own]
             self.recorder.release(*own)
 
     def _place(self, parameter: int) -> str:
@@ -214,4 +239,4 @@ class _Step:
 
     def _in_backward(self) -> bool:
         """Whether gradients are computed; a checkpointed layer that runs again computes none."""
-        return self.tracer.in_backward and not torch.is_grad_enabled()
+        return self.tracer.in_backward and not self.runs_again
