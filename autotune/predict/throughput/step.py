@@ -1,6 +1,7 @@
 """The optimizer step: norms, the update on the device, the CPU or from NVMe, weights back."""
 
 from autotune.predict.memory.summary import lay_out
+from autotune.predict.throughput.drive import written_elements
 from autotune.predict.throughput.kernels import COPY_SHARE
 from autotune.predict.throughput.rates import Rates
 from autotune.predict.throughput.surroundings import SpeedSurroundings
@@ -94,7 +95,8 @@ def _weights_over_s(training: Training, surroundings: SpeedSurroundings, element
     """New weights to where the model has them, if they were updated elsewhere.
 
     Below stage 3 they go through a pinned buffer. Stage 3 leaves the copy between two types to
-    torch (`_reassign_or_swap_out_partitioned_parameters`), which takes fresh pageable memory.
+    torch (`_reassign_or_swap_out_partitioned_parameters`), which takes fresh pageable memory, and
+    waits until those of the drive are written to it.
 
     Args:
         training: the job.
@@ -108,4 +110,6 @@ def _weights_over_s(training: Training, surroundings: SpeedSurroundings, element
     if not zero.offload_param.enabled:
         return seconds + training.element_bytes * elements / _PAGEABLE_TO_DEVICE_BYTES_PER_S
     num_bytes = training.master_bytes * (lay_out(training).partition - elements)
-    return num_bytes / link + num_bytes / _PAGEABLE_TO_HOST_BYTES_PER_S
+    written = training.element_bytes * written_elements(training)
+    written_s = written / surroundings.drive_bytes_per_s(training)
+    return num_bytes / link + num_bytes / _PAGEABLE_TO_HOST_BYTES_PER_S + written_s
