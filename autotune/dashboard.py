@@ -1,5 +1,6 @@
 """Opens optuna-dashboard on a study."""
 
+import errno
 import sys
 
 from autotune.errors import StoreError
@@ -24,4 +25,6 @@ def serve_dashboard(study: str, storage_url: str, *, host: str, port: int) -> No
     try:
         run_server(storage_url, host=host, port=port)
     except OSError as error:
-        raise StoreError(f"--port {port}: {error}; choose another one") from error
+        taken = error.errno in {errno.EADDRINUSE, errno.EACCES}
+        where = f"--port {port}" if taken else f"--host {host}"
+        raise StoreError(f"{where}: {error}; choose another one") from error

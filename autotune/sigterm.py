@@ -14,10 +14,10 @@ _CLOSING_S = 20.0
 
 @contextmanager
 def interrupted_by_sigterm() -> Iterator[None]:
-    """Raise KeyboardInterrupt on SIGTERM while the context lasts, but once in a while only.
+    """Raise KeyboardInterrupt on SIGTERM as on Ctrl-C, but on either once in a while only.
 
     Around the pool, if there is one, so that no second signal ends its closing half-way: `timeout`
-    sends one to its child and one to the child's group.
+    sends one to its child and one to the child's group, and people press Ctrl-C again.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -31,8 +31,13 @@ def interrupted_by_sigterm() -> Iterator[None]:
             interrupted_at = time.monotonic()
             raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    # Not where Ctrl-C is ignored, as in what a shell put behind.
+    heard = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        heard.append(signal.SIGINT)
+    before = {signum: signal.signal(signum, interrupt) for signum in heard}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for signum, handler in before.items():
+            signal.signal(signum, handler)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from autotune.errors import StoreError
 from autotune.outcome import Outcome
 from autotune.search.candidate import TrialRecord
 from autotune.search.confirm import Confirmation, best_of
@@ -91,8 +92,17 @@ class StudyView:
 
     @classmethod
     def of(cls, stored: StoredStudy) -> Self:
-        """Read a study."""
+        """Read a study.
+
+        Raises:
+            StoreError: it is none of autotune's.
+        """
         attributes = stored.attributes
+        if "setup" not in attributes:
+            raise StoreError(
+                f"study {stored.name}: holds nothing of autotune's: its driver ended before it "
+                "began, or another program made it; choose another one"
+            )
         return cls(
             name=stored.name,
             setup=StudySetup.from_json(attributes["setup"]),

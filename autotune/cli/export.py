@@ -36,7 +36,10 @@ def export(
     record = write_study_files(view, target)
     if record is None and view.records and not any(map(is_complete, view.records)):
         # Going on would help as little as it did before.
-        summarize(view, target, record)
+        if as_json:
+            print(json.dumps(record))
+        else:
+            summarize(view, target, record)
         raise typer.Exit(1)
     if record is None:
         raise ExportError(

@@ -56,7 +56,7 @@ def build_record(study: StudyView) -> dict[str, Any]:
         "losses": {
             "relative_difference": confirmation.loss_difference,
             "tolerance": LOSS_TOLERANCE,
-            "compared": all(run.has_true_losses for run in runs),
+            "compared": confirmation.loss_difference is not None,
         },
         "predictions": {
             "memory": study.screen.to_json() if study.screen else None,

@@ -54,7 +54,7 @@ def _measured_runs(study: StudyView) -> list[tuple[str, Measurement]]:
     confirmed = [
         ("a confirmation run", run)
         for confirmation in study.confirmations
-        for run in (*confirmation.winner_runs, *confirmation.baseline_runs)
+        for run in confirmation.runs
     ]
     return [
         (name, outcome.measurement)

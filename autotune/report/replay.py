@@ -17,7 +17,7 @@ def print_replays(landscape: Landscape, replays: Sequence[Replayed]) -> None:
     if not console.is_terminal:
         console.width = 140  # a log has no width; wrapped tables are hard to read there
     console.print(
-        f"{told['model']} on {told['gpus']} GPUs: {told['num_points']} recorded outcomes "
+        f"{told['model']} on {told['gpus']} ranks: {told['num_points']} recorded outcomes "
         f"({told['evaluator']}), {told['num_complete']} complete; the best: "
         f"{told['best_tokens_per_s']:,.0f} tokens/s"
     )

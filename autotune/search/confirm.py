@@ -54,6 +54,12 @@ class Confirmation:
         return None
 
     @property
+    def runs(self) -> tuple[Outcome, ...]:
+        """Every run once: those of a baseline that was confirmed by itself are the winner's."""
+        alone = self.winner == self.baseline
+        return self.winner_runs if alone else (*self.winner_runs, *self.baseline_runs)
+
+    @property
     def compared(self) -> tuple[Compared, ...]:
         """What there is to show: the baseline if its runs hold, and a winner beside it."""
         found = []

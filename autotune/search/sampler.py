@@ -10,10 +10,11 @@ import itertools
 import math
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import optuna
 from optuna.distributions import (
@@ -26,12 +27,16 @@ from optuna.trial import TrialState, create_trial
 
 from autotune.ceiling import format_gib
 from autotune.errors import StoreError
+from autotune.evaluate.kinds import EMULATED, MODELLED
 from autotune.outcome import Failure, Outcome, Status
 from autotune.proposal import Scalar
 from autotune.search.candidate import Candidate, TrialRecord
 from autotune.search.constraint import constraints_of
 from autotune.space import Choices, IntRange, Parameter, SearchSpace
 from autotune.step_times import Interval
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 SAMPLERS = ("tpe", "random")
 """What `--sampler` may say."""
@@ -41,6 +46,8 @@ _NUM_STARTUP_TRIALS = 10
 _MAX_TPE_ATTEMPTS = 10
 _MAX_NAMES = 5
 """Studies of a storage that an error lists."""
+_TOLD = {MODELLED: "predicted ", EMULATED: "emulated "}
+"""Before the speed of a trial that no real ranks made, in a line for a reader."""
 _STATES = {
     Status.COMPLETE: TrialState.COMPLETE,
     Status.TIMED_OUT: TrialState.FAIL,
@@ -50,6 +57,28 @@ _STATES = {
 
 _WAS_INTERRUPTED = "interrupted"
 _INTERRUPTED = "interrupted: the driver ended while this trial ran; it is asked again on --resume"
+
+
+def _names_a_failure(
+    method: Callable[Concatenate["StoredStudy", _Arguments], _Result],
+) -> Callable[Concatenate["StoredStudy", _Arguments], _Result]:
+    """Have a method raise `StoreError` where its storage fails under way: full, locked, gone."""
+
+    @wraps(method)
+    def named(
+        study: "StoredStudy", /, *args: _Arguments.args, **kwargs: _Arguments.kwargs
+    ) -> _Result:
+        try:
+            return method(study, *args, **kwargs)
+        except optuna.exceptions.StorageInternalError as error:
+            cause = error.__cause__ or error
+            reason = str(cause).strip().partition("\n")[0]
+            raise StoreError(
+                f"study {study.name}: its storage failed: {reason}; what it holds is kept, so mend "
+                "it and go on with --resume"
+            ) from error
+
+    return named
 
 
 class StoredStudy:
@@ -111,14 +140,17 @@ class StoredStudy:
             )
 
     @property
+    @_names_a_failure
     def attributes(self) -> Mapping[str, Any]:
         """What is stored with the study itself."""
         return self._study.user_attrs
 
+    @_names_a_failure
     def set_attribute(self, name: str, value: Any) -> None:
         """Store a JSON value with the study itself."""
         self._study.set_user_attr(name, value)
 
+    @_names_a_failure
     def records(self) -> tuple[TrialRecord, ...]:
         """Return every trial, in the order they were launched."""
         return tuple(_record(trial) for trial in self._study.get_trials(deepcopy=False))
@@ -149,6 +181,7 @@ class StoredStudy:
                     values[parameter.key] = _draw(drawn, parameter)
             yield values
 
+    @_names_a_failure
     def begin(self, candidate: Candidate, space: SearchSpace) -> int:
         """Store a trial as running and return its number.
 
@@ -170,6 +203,7 @@ class StoredStudy:
         )
         return self._study.get_trials(deepcopy=False)[-1].number
 
+    @_names_a_failure
     def tell(
         self,
         number: int,
@@ -205,10 +239,12 @@ class StoredStudy:
             value = outcome.tokens_per_s.mean
         self._study.tell(number, value, state=state)
 
+    @_names_a_failure
     def is_told(self, number: int) -> bool:
         """Whether it is stored how a trial ended."""
         return self._study.get_trials(deepcopy=False)[number].state.is_finished()
 
+    @_names_a_failure
     def interrupt(self, number: int) -> None:
         """Store that the driver ended while this trial ran."""
         trial = self._running(number)
@@ -321,9 +357,9 @@ def _attributes(outcome: Outcome) -> dict[str, Any]:
         "outcome": outcome.to_json(),
     }
     if outcome.has_numbers:
-        predicted = "predicted " if outcome.modelled else ""
+        told = _TOLD.get(outcome.evaluator, "")
         speed, peak = _speed(outcome.tokens_per_s), format_gib(outcome.peak_bytes)
-        attributes["summary"] = f"{predicted}{speed} tokens/s, peak {peak}"
+        attributes["summary"] = f"{told}{speed} tokens/s, peak {peak}"
     if (failure := outcome.failure) is not None:
         where = f"rank {failure.rank}, {failure.phase}: " if failure.phase else ""
         log = f" ({failure.log})" if failure.log else ""

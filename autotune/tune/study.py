@@ -1,9 +1,12 @@
 """Search, confirm and export, with any evaluator."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from autotune.errors import StoreError
 from autotune.evaluate import Evaluator
 from autotune.evaluate.kinds import MODELLED
 from autotune.export import write_study_files
@@ -65,13 +68,22 @@ def run_study(  # noqa: PLR0913  each is a different thing
         _confirm(opened.stored, evaluator, num_rounds=request.confirm_rounds, progress=progress)
         if target is not None:
             _predict_target(opened, target, screen=screen, speed=speed)
-    finally:
-        if speed is not None:
-            report = speed.report(opened.stored.records())
-            opened.stored.set_attribute("speed", report.to_json())
-        # Whatever ended the search, its files tell what there is.
-        record = write_study_files(StudyView.of(opened.stored), folder)
+    except BaseException:
+        # Whatever ended the search, its files tell what there is; if they cannot, the search's
+        # own reason comes first.
+        with suppress(StoreError):
+            _write(opened, folder, speed)
+        raise
+    record = _write(opened, folder, speed)
     return TuneResult(study=StudyView.of(opened.stored), folder=folder, record=record)
+
+
+def _write(opened: OpenedStudy, folder: Path, speed: SpeedModel | None) -> Mapping[str, Any] | None:
+    """Write the files of a study; return its record, or None."""
+    if speed is not None:
+        report = speed.report(opened.stored.records())
+        opened.stored.set_attribute("speed", report.to_json())
+    return write_study_files(StudyView.of(opened.stored), folder)
 
 
 def _search(

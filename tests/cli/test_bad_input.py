@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 
 from tests.cli.calls import ON_CPU, autotune, autotune_here, tree
@@ -325,3 +326,30 @@ def test_a_command_for_a_missing_study_says_where_it_looked(
     ).faults
     assert fault == "--study nosuch: no such study: there is no file other.db"
     assert not (home / "other.db").exists()
+
+
+@pytest.mark.parametrize("command", ["export", "replay"])
+def test_a_study_of_another_program_is_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+) -> None:
+    folder = tmp_path / "studies" / "theirs"
+    folder.mkdir(parents=True)
+    optuna.create_study(study_name="theirs", storage=f"sqlite:///{folder / 'study.db'}")
+    monkeypatch.chdir(tmp_path)
+    (fault,) = autotune_here(command, "theirs", capsys=capsys).faults
+    assert "study theirs: holds nothing of autotune's" in fault
+
+
+def test_a_host_that_is_none_of_this_machine_s_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "studies" / "mine"
+    folder.mkdir(parents=True)
+    optuna.create_study(study_name="mine", storage=f"sqlite:///{folder / 'study.db'}")
+    monkeypatch.chdir(tmp_path)
+    asked = ("dashboard", "mine", "--host", "192.0.2.1", "--port", "18078")
+    (fault,) = autotune_here(*asked, capsys=capsys).err.splitlines()[-1:]
+    assert fault.startswith("error: --host 192.0.2.1: ")

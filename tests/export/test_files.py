@@ -152,7 +152,8 @@ def test_the_record_says_how_its_numbers_came_about(record: dict[str, Any]) -> N
     assert record["study"]["name"] == "s"
     assert record["model_settings"].keys() == {"activation_checkpointing", "attn_implementation"}
     assert record["losses"]["tolerance"] == 2e-3
-    assert record["losses"]["compared"]
+    # A baseline that was confirmed by itself has nothing to compare with.
+    assert record["losses"]["compared"] == (not record["keeps_baseline"])
     assert record["not_shown"] == []
     assert record["memory"]["charged_bytes"] == 0
 
@@ -193,6 +194,9 @@ def test_where_nothing_fits_that_is_said_again(
     assert call.code == 1
     assert "nothing fits: no trial ran to its end under the ceiling" in " ".join(call.out.split())
     assert "--resume" not in call.out + call.err
+    as_json = autotune_here("export", "s", "--json", capsys=capsys)
+    assert as_json.code == 1
+    assert json.loads(as_json.out) is None
 
 
 def test_the_record_of_emulated_runs_says_what_they_do_not_show(tmp_path: Path) -> None:

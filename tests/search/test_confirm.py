@@ -245,3 +245,12 @@ def test_losses_of_emulated_ranks_are_not_compared(losses: Sequence[float]) -> N
     assert confirmation.loss_difference is None
     assert confirmation.failure is None
     assert confirmation.exported == 7
+
+
+def test_every_run_counts_once_where_the_baseline_was_confirmed_by_itself() -> None:
+    runs = (_run(), _run(1010.0))
+    alone = replace(_confirmation(runs, runs), baseline=7)
+    assert alone.runs == runs
+    assert [row.role for row in alone.compared] == ["baseline"]
+    both = _confirmation(runs, (_run(900.0),))
+    assert both.runs == (*runs, _run(900.0))

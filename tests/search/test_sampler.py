@@ -1,6 +1,9 @@
 """What the Optuna storage says of a study, read with Optuna itself."""
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import optuna
 import pytest
@@ -182,3 +185,26 @@ def test_a_study_that_does_not_exist_is_not_opened(here: Setting) -> None:
     there = r"it holds mixed: choose one of these \(a study keeps its name"
     with pytest.raises(StoreError, match=f"--study other: no such study in sqlite.*; {there}"):
         StoredStudy("other", here.url, create=False)
+
+
+def test_a_reader_s_line_says_whose_speed_it_is(stored: StoredStudy) -> None:
+    outcome = next(r.outcome for r in stored.records() if r.outcome and r.outcome.measurement)
+    assert _attributes(outcome)["summary"][0].isdigit()
+    emulated = replace(outcome, evaluator="emulated")
+    assert _attributes(emulated)["summary"] == f"emulated {_attributes(outcome)['summary']}"
+
+
+def test_a_storage_that_fails_under_way_is_one_message(tmp_path: Path) -> None:
+    """Another process has it locked for longer than SQLite waits."""
+    here = setting(tmp_path / "studies" / "locked", on_disk=True)
+    here.search(trials=3)
+    stored = StoredStudy("locked", f"{here.url}?timeout=0.1", create=False)
+    file = here.folder / "study.db"
+    locked = r"study locked: its storage failed: .*database is locked; .*go on with --resume"
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StoreError, match=locked):
+            stored.set_attribute("speed", {})
+        with pytest.raises(StoreError, match=locked):
+            stored.records()
+    assert len(stored.records()) == 3

@@ -267,6 +267,26 @@ def test_what_had_finished_is_written_when_the_pool_fails(tmp_path: Path) -> Non
     assert {line.split(",")[0] for line in lines[1:]} == {f"trial-{n:04d}" for n in range(6)}
 
 
+def test_files_that_cannot_be_written_do_not_hide_why_the_search_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = setting(tmp_path / "s")
+
+    def override(_: TrialRequest) -> None:
+        raise DispatchError("a slot is gone")
+
+    def refuse(*_: object) -> None:
+        raise StoreError("trials.csv: cannot be written")
+
+    here.evaluator.override = override
+    monkeypatch.setattr("autotune.tune.study.write_study_files", refuse)
+    with pytest.raises(DispatchError, match="a slot is gone"):
+        _run(here)
+    here.evaluator.override = lambda _: None
+    with pytest.raises(StoreError, match="cannot be written"):
+        _run(setting(tmp_path / "t"))
+
+
 def test_a_resume_after_the_end_searches_on_and_confirms_again(tmp_path: Path) -> None:
     here = setting(tmp_path / "s", noise=0.001, on_disk=True)
     _run(here, trials=9)
