@@ -17,6 +17,9 @@ To DeepSpeed the block is a leaf (`DEFAULT_LEAF_MODULE_CLASSES` in leaf_module_c
 stage 3 all its weights are gathered together, and its gradients reduced together at its end.
 """
 
+_NUM_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+"""What configs call them: mixtral's, qwen's, and deepseek's, whose shared experts do not count."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertSizes:
@@ -37,7 +40,7 @@ class ExpertSizes:
 def expert_sizes(shape: ModelShape) -> ExpertSizes | None:
     """Read the experts out of a Hugging Face config; None for a dense model."""
     config = shape.hf_config
-    number = config.get("num_local_experts") or config.get("num_experts")
+    number = next((config[key] for key in _NUM_EXPERTS if config.get(key)), None)
     if not isinstance(number, int) or number < 2:
         return None
     return ExpertSizes(

@@ -11,6 +11,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AutoConfig, AutoModelForCausalLM, masking_utils
 
+from autotune.predict.memory.experts import ExpertSizes, expert_sizes
 from autotune.predict.memory.items import Item, Part
 from autotune.predict.memory.program import Parameter, Program, Recorder
 from autotune.predict.trace.storages import StorageTracer, handle
@@ -18,6 +19,7 @@ from autotune.predict.training import Training
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 _LAYER = re.compile(r"\.(?:layers|h|blocks|block|layer)\.(\d+)$")
+_EXPERTS = re.compile(r"\.experts\.[^.]+$")
 _LARGE_SHARE = 4
 """Tensors of the loss of at least a quarter of the logits are counted as logits."""
 
@@ -80,6 +82,12 @@ def _from_config(config: Any, training: Training, *, attention: str) -> nn.Modul
     return model
 
 
+def _is_expert(name: str, parameter: torch.Tensor, sizes: ExpertSizes | None) -> bool:
+    """Whether a tensor holds the same matrix of every routed expert; shared ones see all tokens."""
+    stacked = sizes is not None and parameter.shape[:1] == (sizes.num_experts,)
+    return stacked and _EXPERTS.search(name) is not None
+
+
 class _Step:
     """Hooks a model up, runs it once, and writes the events down."""
 
@@ -87,7 +95,10 @@ class _Step:
         self.training = training
         self.model = model
         self.named = list(model.named_parameters())
-        self.recorder = Recorder([Parameter(n, p.numel()) for n, p in self.named])
+        sizes = expert_sizes(training.model)
+        self.recorder = Recorder(
+            [Parameter(n, p.numel(), expert=_is_expert(n, p, sizes)) for n, p in self.named]
+        )
         self.index = {handle(p): k for k, (_, p) in enumerate(self.named)}
         self.module_of = self._modules()
         self.layer_of = self._layers()
@@ -204,6 +215,10 @@ class _Step:
         assert gradient is not None
         slot = self.tracer.hand_over(gradient)
         self.tracer.change_item(slot, Item.GRADIENTS)
+        if self.recorder.parameters[index].expert:
+            # The trace holds all experts; a rank has those of its own.
+            local = -(-gradient.numel() // self.training.expert_parallel_size)
+            self.tracer.change_size(slot, local * gradient.element_size())
         del gradient
         parameter.grad = None
         self.recorder.gradient(index, slot)

@@ -60,6 +60,10 @@ class StorageTracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Say what a tensor was for, once that is known."""
         self._change(slot, item=item)
 
+    def change_size(self, slot: int, num_bytes: int) -> None:
+        """Say how much of a tensor the rank has of its own."""
+        self._change(slot, num_bytes=num_bytes)
+
     def _change(self, slot: int, *, item: Item | None = None, num_bytes: int | None = None) -> None:
         index = self.allocations[slot]
         kind, first, size, known = self.recorder.events[index]
