@@ -362,6 +362,16 @@ def test_what_cannot_be_traced_is_said_in_one_line() -> None:
     assert len(str(raised.value).splitlines()) == 1
 
 
+def test_what_cannot_be_traced_brings_no_traceback_of_torch_s(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The positions end before the sequence does."""
+    config = COMMON | {"model_type": "bert", "max_position_embeddings": 16}
+    with pytest.raises(WorkloadError, match="model_type bert cannot be traced"):
+        trace_program(training_of(config))
+    assert not [record for record in caplog.records if record.name.startswith("torch")]
+
+
 def test_frozen_parameters_are_not_traced() -> None:
     settings = ModelSettings(trainable_parameters=1_000)
     with pytest.raises(WorkloadError, match="frozen parameters are known for"):

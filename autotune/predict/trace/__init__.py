@@ -3,6 +3,9 @@
 The only place under `autotune.predict` that imports torch, and only when a trace is asked for.
 """
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 
 from autotune.errors import WorkloadError
@@ -34,7 +37,8 @@ def _traced(key: Remembered) -> Program:
 
     training = key.training
     try:
-        return trace_step(training)
+        with _without_torch_s_log():
+            return trace_step(training)
     except Exception as error:  # whatever a model's own code may raise
         name = type(error).__name__
         raise WorkloadError(
@@ -42,3 +46,15 @@ def _traced(key: Remembered) -> Program:
             f"traced ({name}: {str(error).splitlines()[0] if str(error) else 'no message'}); "
             "its memory is not predicted"
         ) from error
+
+
+@contextmanager
+def _without_torch_s_log() -> Iterator[None]:
+    """Keep torch from printing the traceback of an error that is raised, and told, anyway."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
