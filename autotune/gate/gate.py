@@ -101,11 +101,7 @@ def gate(
 
 
 def _judge(
-    judged: _Judged,
-    subject: Subject,
-    request: GateRequest,
-    *,
-    setting: MemorySetting,
+    judged: _Judged, subject: Subject, request: GateRequest, *, setting: MemorySetting
 ) -> None:
     """Add what the steps find in a config that could be read."""
     judged.findings += lint(subject, ignore=request.ignore)
@@ -127,12 +123,22 @@ def _compare(
     record: "Record",
     told: Callable[[str], None],
 ) -> None:
-    """Add where the config departs from the record, and its runs from the record's."""
+    """Add where the config departs from the record, and its runs from the record's.
+
+    Nothing is run where what was found says that the config cannot run or fit.
+    """
     from autotune.gate.baseline import compare_with_record
 
     judged.findings += compare_with_record(subject, record, request)
-    if request.measure:
-        _measure(judged, subject, request, record=record, told=told)
+    if not request.measure:
+        return
+    if verdict_of(lint(subject) + judged.memory.findings) is Verdict.ERROR:
+        from autotune.gate.measure import not_measurable
+
+        judged.findings += not_measurable("errors were found that must be mended first")
+        return
+    told("measuring: two runs, as the record's were run")
+    _measure(judged, subject, request, record)
 
 
 def _record_of(request: GateRequest) -> "Record | None":
@@ -151,21 +157,10 @@ def _require_measurable(record: "Record") -> None:
     require_measurable(record)
 
 
-def _measure(
-    judged: _Judged,
-    subject: Subject,
-    request: GateRequest,
-    *,
-    record: "Record",
-    told: Callable[[str], None],
-) -> None:
-    """Run the config, unless what was found says that it cannot run or fit."""
+def _measure(judged: _Judged, subject: Subject, request: GateRequest, record: "Record") -> None:
+    """Run the config and add how its speed and memory compare with the record's."""
     from autotune.gate.measure import compare_measured, measure, not_measurable
 
-    if verdict_of(lint(subject) + judged.memory.findings) is Verdict.ERROR:
-        judged.findings += not_measurable("errors were found that must be mended first")
-        return
-    told("measuring: two runs, as the record's were run")
     try:
         judged.measured = measure(subject, record, ray_address=request.ray_address)
     except ConfigError as error:

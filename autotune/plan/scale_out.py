@@ -96,7 +96,7 @@ class ScaleOutPlan:
 
     @property
     def communication_takes_over_at(self) -> int | None:
-        """The first number of GPUs on which a step waits for the wire longer than for all else."""
+        """The first number of GPUs on which a step waits longer for the wire than for anything."""
         for world in self.worlds:
             items = world.throughput.items if world.throughput else {}
             if items and items["communication"] >= max(items.values()):

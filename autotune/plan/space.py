@@ -245,7 +245,7 @@ def _anything_fits(request: PlanRequest, leanest: list[Training], gpus: int) -> 
         for training in leanest
         if workload.sequences_per_rank % training.micro_batch_size == 0
     ]
-    limit = SCREEN_SLACK * (surroundings.ceiling_bytes or 0)
-    needs = [(screen_memory(t, surroundings).device.needed_bytes, t) for t in moved]
-    hopeful = sorted((pair for pair in needs if pair[0] <= limit), key=lambda pair: pair[0])
+    screened = [(screen_memory(training, surroundings), training) for training in moved]
+    hopeful = [(bill.device.needed_bytes, training) for bill, training in screened if may_fit(bill)]
+    hopeful.sort(key=lambda pair: pair[0])
     return any(predict_memory(training, surroundings).fits for _, training in hopeful)

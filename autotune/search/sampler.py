@@ -151,9 +151,12 @@ class StoredStudy:
         self._study.set_user_attr(name, value)
 
     @_names_a_failure
+    def _trials(self) -> list[optuna.trial.FrozenTrial]:
+        return self._study.get_trials(deepcopy=False)
+
     def records(self) -> tuple[TrialRecord, ...]:
         """Return every trial, in the order they were launched."""
-        return tuple(_record(trial) for trial in self._study.get_trials(deepcopy=False))
+        return tuple(_record(trial) for trial in self._trials())
 
     def suggestions(
         self, space: SearchSpace, *, seed: int, sampler: str = "tpe"
@@ -165,7 +168,7 @@ class StoredStudy:
         `_MAX_TPE_ATTEMPTS` points are drawn at random, since a small space may hold nothing new
         where TPE looks.
         """
-        trials = self._study.get_trials(deepcopy=False)
+        trials = self._trials()
         # An interrupted trial is asked again, so it must not move what comes after it.
         num_asked = sum(not trial.user_attrs.get(_WAS_INTERRUPTED) for trial in trials)
         seed = (seed * 1_000_003 + num_asked) % 2**32
@@ -201,7 +204,7 @@ class StoredStudy:
                 user_attrs={"source": candidate.source, "candidate": candidate.to_json()},
             )
         )
-        return self._study.get_trials(deepcopy=False)[-1].number
+        return self._trials()[-1].number
 
     @_names_a_failure
     def tell(
@@ -239,10 +242,9 @@ class StoredStudy:
             value = outcome.tokens_per_s.mean
         self._study.tell(number, value, state=state)
 
-    @_names_a_failure
     def is_told(self, number: int) -> bool:
         """Whether it is stored how a trial ended."""
-        return self._study.get_trials(deepcopy=False)[number].state.is_finished()
+        return self._trials()[number].state.is_finished()
 
     @_names_a_failure
     def interrupt(self, number: int) -> None:
@@ -259,7 +261,7 @@ class StoredStudy:
         self._study.tell(number, state=TrialState.FAIL)
 
     def _running(self, number: int) -> optuna.Trial:
-        frozen = self._study.get_trials(deepcopy=False)[number]
+        frozen = self._trials()[number]
         return optuna.trial.Trial(self._study, frozen._trial_id)
 
     def _write_old_constraints(self, trial_id: int, excesses: list[float]) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from autotune.errors import WorkloadError
-from autotune.model_shape import shape_from_hf_config
 from autotune.predict.memory import families
 from autotune.predict.memory.items import Item, Part
 from autotune.predict.memory.program import (
@@ -22,22 +21,11 @@ from autotune.predict.memory.program import (
 )
 from autotune.predict.memory.replay import replay
 from autotune.predict.memory.summary import summarise, weigh
-from autotune.predict.throughput.predict import model_flops_per_token
-from autotune.predict.throughput.visits import list_visits
 from autotune.predict.trace import trace_program
 from autotune.predict.training import ModelSettings, Training
-from tests.predict.jobs import HOPPER_WORKSPACE_BYTES, job
-from tests.predict.rows import H200
+from tests.predict.jobs import HOPPER_WORKSPACE_BYTES
+from tests.predict.traced import COMMON, training_of
 
-COMMON: dict[str, Any] = {
-    "hidden_size": 512,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 8,
-    "vocab_size": 8_000,
-    "intermediate_size": 1_408,
-    "tie_word_embeddings": False,
-}
 GPT2: dict[str, Any] = {
     "model_type": "gpt2",
     "n_embd": 512,
@@ -60,18 +48,6 @@ FAMILIES: dict[str, dict[str, Any]] = {
     | {"model_type": "opt", "ffn_dim": 2_048, "word_embed_proj_dim": 512, "dropout": 0.1}
     | {"max_position_embeddings": 1_024, "tie_word_embeddings": True},
 }
-
-
-def training_of(
-    config: dict[str, Any], zero: dict[str, Any] | None = None, **keys: Any
-) -> Training:
-    config = dict(config)
-    if config["model_type"] == "opt":
-        del config["intermediate_size"]
-    shape = shape_from_hf_config(config, name="test", where="test")
-    usual: dict[str, Any] = {"train_micro_batch_size_per_gpu": 2, "seq_len": 512}
-    zero = {"reduce_bucket_size": 5_000_000} | (zero or {"stage": 2})
-    return job(zero, model=shape, **usual | keys)
 
 
 def peaks(training: Training) -> tuple[int, int]:
@@ -240,55 +216,6 @@ NOBODY_WROTE_DOWN: dict[str, dict[str, Any]] = {
     | {"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 2}
     | {"moe_intermediate_size": 256},
 }
-
-
-EXPERTS: dict[str, dict[str, Any]] = {
-    "mixtral": {"num_local_experts": 8},
-    "qwen3_moe": {"num_experts": 8, "moe_intermediate_size": 1_408, "head_dim": 64},
-    "deepseek_v2": {"n_routed_experts": 8, "moe_intermediate_size": 1_408}
-    | {"first_k_dense_replace": 1, "q_lora_rank": None, "n_shared_experts": 1},
-}
-
-
-def with_experts(family: str, **keys: Any) -> Training:
-    config = COMMON | {"model_type": family, "num_experts_per_tok": 2} | EXPERTS[family]
-    return training_of(config, {"stage": 1}, **keys)
-
-
-@pytest.mark.parametrize("family", EXPERTS)
-def test_routed_experts_are_told_from_other_weights(family: str) -> None:
-    """Not among them: the router, shared experts, and the MLP of a layer without experts."""
-    parameters = trace_program(with_experts(family)).parameters
-    layers = range(1 if family == "deepseek_v2" else 0, 3)
-    assert [p.name for p in parameters if p.expert] == [
-        f"model.layers.{layer}.mlp.experts.{name}"
-        for layer in layers
-        for name in ("gate_up_proj", "down_proj")
-    ]
-
-
-@pytest.mark.parametrize("ways", [1, 2, 4])
-def test_they_agree_about_experts_that_ranks_share_out(ways: int) -> None:
-    section = {"enabled": True, "autoep_size": ways}
-    training = with_experts("mixtral", expert_parallel=section, seq_len=64)
-    traced, written = (
-        replay(training, program, workspace_bytes=0).peak_allocated_bytes
-        for program in (trace_program(training), families.program(training))
-    )
-    assert traced == pytest.approx(written, rel=0.005)
-
-
-def test_traced_experts_compute_for_the_tokens_that_visit_them() -> None:
-    """The two models differ in a few norms only; one of them is written down."""
-    traced, written = with_experts("qwen3_moe"), with_experts("mixtral")
-    assert families.is_traced(traced)
-    assert not families.is_traced(written)
-    assert model_flops_per_token(traced) == pytest.approx(model_flops_per_token(written), rel=0.001)
-    seconds, expected = (
-        sum(visit.product_s for visit in list_visits(training, H200).visits)
-        for training in (traced, written)
-    )
-    assert seconds == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "checkpointed"])

@@ -207,4 +207,6 @@ def test_a_storage_that_fails_under_way_is_one_message(tmp_path: Path) -> None:
             stored.set_attribute("speed", {})
         with pytest.raises(StoreError, match=locked):
             stored.records()
+        with pytest.raises(StoreError, match=locked):
+            next(stored.suggestions(here.space, seed=0))
     assert len(stored.records()) == 3
