@@ -12,7 +12,7 @@
     ├── ExportError            a study has nothing to export yet
     └── DispatchError          exit code 3: the pool failed under way
 
-A trial that fails is an `autotune.outcome.Outcome`, not an exception.
+A trial that fails is an `autotune.study.outcome.Outcome`, not an exception.
 """
 
 

@@ -11,12 +11,12 @@ from typing import Any
 from autotune.doctor.check import Verdict
 from autotune.doctor.installation import ask_installation
 from autotune.doctor.ops import check_ops, read_compilers
-from autotune.environment import describe_environment
 from autotune.errors import HardwareError
 from autotune.pool.pool import Pool, PoolRequest
 from autotune.pool.supervise import OnMark
-from autotune.predict.probe_file import FORMAT
+from autotune.predict.links.probe_file import FORMAT
 from autotune.sigterm import interrupted_by_sigterm
+from autotune.study.environment import describe_environment
 from autotune.trial.probe.spec import CPU_SIZES_BYTES, SIZES_BYTES, ProbeSpec
 
 _OPS = ("cpu_adam",)

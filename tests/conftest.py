@@ -9,10 +9,10 @@ import alembic.util
 import pytest
 
 from autotune.ds_config.build import build_ds_config, shorten
-from autotune.model_shape import PRESETS
-from autotune.outcome import Phase
+from autotune.job.model_shape import PRESETS
+from autotune.job.workload import resolve_workload
+from autotune.study.outcome import Phase
 from autotune.trial.spec import StepRule, TrialSpec
-from autotune.workload import resolve_workload
 from tests.real_study import RealStudy, run_real_study
 
 MakeSpec = Callable[..., TrialSpec]
@@ -76,7 +76,7 @@ def make_spec() -> MakeSpec:
             "ceiling_bytes": 1 << 30,
             "seed": 3,
             "steps": StepRule(min_steps=3, max_steps=3),
-            "silence_s": dict.fromkeys(Phase, 60.0),
+            "hang_timeouts_s": dict.fromkeys(Phase, 60.0),
         }
         return TrialSpec(**spec | fields)
 

@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable
 from signal import Signals
 
-from autotune.evaluate.verdict import outcome_of
-from autotune.outcome import Outcome, Phase
+from autotune.evaluate.judge_reports import outcome_of
 from autotune.pool.pool import Pool
 from autotune.pool.watcher import MARK_VARIABLE
+from autotune.study.outcome import Outcome, Phase
 from autotune.trial.spec import TrialSpec
 from tests import rank_processes
 

@@ -16,30 +16,21 @@ PACKAGE = ROOT / "autotune"
 # module may import what stands in an earlier group, or in its own. Values and rules come before
 # what works with them, so `outcome` stands before the trial that makes one.
 FLOW: tuple[tuple[str, ...], ...] = (
-    (
-        "autotune",
-        "autotune.errors",
-        "autotune.dotted",
-        "autotune.ceiling",
-        "autotune.environment",
-        "autotune.sigterm",
-    ),
-    ("autotune.hardware", "autotune.model_shape", "autotune.step_times"),
-    ("autotune.proposal", "autotune.workload", "autotune.fields"),
-    ("autotune.ds_config",),
+    ("autotune", "autotune.errors", "autotune.dotted", "autotune.sigterm"),
+    ("autotune.job",),
+    ("autotune.space.proposal", "autotune.ds_config"),
     ("autotune.lint",),
     ("autotune.space",),
-    ("autotune.outcome",),
+    ("autotune.study.outcome", "autotune.study.step_times", "autotune.study.environment"),
     ("autotune.predict",),
     ("autotune.plan",),
     ("autotune.trial",),
     ("autotune.pool",),
     ("autotune.evaluate",),
+    ("autotune.study",),
     ("autotune.search",),
-    ("autotune.study", "autotune.study_folder", "autotune.study_lock"),
-    ("autotune.landscape",),
     ("autotune.replay",),
-    ("autotune.export", "autotune.dashboard"),
+    ("autotune.export",),
     ("autotune.gate",),
     ("autotune.report",),
     ("autotune.doctor", "autotune.probe", "autotune.tune"),
@@ -48,16 +39,16 @@ FLOW: tuple[tuple[str, ...], ...] = (
 
 # Foreign libraries, and the only places that import them.
 FOREIGN = {
-    "optuna": ("autotune.search.sampler",),
+    "optuna": ("autotune.study.store",),
     "ray": ("autotune.pool",),
     # make_table writes the table of DeepSpeed's fields anew for a new version of it.
-    "deepspeed": ("autotune.trial", "autotune.fields.make_table"),
-    "torch": ("autotune.trial", "autotune.predict.trace"),
-    "transformers": ("autotune.trial", "autotune.predict.trace"),
+    "deepspeed": ("autotune.trial", "autotune.ds_config.fields.make_table"),
+    "torch": ("autotune.trial", "autotune.predict.program.trace"),
+    "transformers": ("autotune.trial", "autotune.predict.program.trace"),
     "hjson": ("autotune.ds_config.read", "autotune.lint.document"),
     "yaml": (
         "autotune.space",
-        "autotune.hardware",
+        "autotune.job.device",
         "autotune.lint.document",
         "autotune.gate.accepted",
     ),

@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 from autotune.export import write_study_files
-from autotune.hardware import find_device
-from autotune.outcome import Phase
+from autotune.job.device import find_device
 from autotune.predict.memory.predict import Surroundings, predict_memory
-from autotune.search.candidate import TrialRecord, training_of
-from autotune.study import StudyView
+from autotune.study.candidate import TrialRecord, training_of
+from autotune.study.outcome import Phase
+from autotune.study.view import StudyView
 from tests.benchmarks.rank_agreement import (
     Ranked,
     compare,
@@ -67,11 +67,11 @@ def _peaks(record: TrialRecord) -> list[int]:
 def _error(record: TrialRecord, study: StudyView, *, rank: int | None) -> float:
     """Return the error of a rank's predicted peak; None asks for the rank that holds the most."""
     peaks = _peaks(record)
-    bill = predict_memory(
+    estimate = predict_memory(
         training_of(record.candidate, study.setup.workload), Surroundings(device=H200, rank=rank)
     )
     peak = peaks[rank] if rank is not None else max(peaks)
-    return abs(bill.device.peak_allocated_bytes / peak - 1)
+    return abs(estimate.device.peak_allocated_bytes / peak - 1)
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2, 3, None])

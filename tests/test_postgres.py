@@ -11,9 +11,9 @@ import pytest
 
 from autotune.errors import StoreError
 from autotune.export import write_study_files
-from autotune.search.sampler import StoredStudy
-from autotune.study import StudyView
-from autotune.study_folder import open_study
+from autotune.study.folder import open_study
+from autotune.study.store import StoredStudy
+from autotune.study.view import StudyView
 from tests.search.setting import setting
 
 pytestmark = pytest.mark.postgres

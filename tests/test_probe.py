@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from autotune.errors import HardwareError
-from autotune.hardware import find_device
-from autotune.predict.communication import Group, Links, collective_s
-from autotune.predict.probe_file import check_device, host_slowdown, read_probe
+from autotune.job.device import find_device
+from autotune.predict.links.communication import Group, Links, collective_s
+from autotune.predict.links.probe_file import check_device, host_slowdown, read_probe
 from autotune.probe import combine, groups_of
 from tests import rank_processes
 from tests.cli.calls import autotune, autotune_here, tree

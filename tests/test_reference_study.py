@@ -8,15 +8,15 @@ from statistics import fmean, median
 import pytest
 
 from autotune.export import write_study_files
-from autotune.hardware import find_device
-from autotune.outcome import Phase
+from autotune.job.device import find_device
 from autotune.predict.memory.predict import Surroundings, predict_memory
 from autotune.predict.throughput import SpeedSurroundings
-from autotune.predict.training import ModelSettings, read_training
-from autotune.search.candidate import TrialRecord
-from autotune.search.sampler import StoredStudy
-from autotune.search.speed import SpeedModel
-from autotune.study import StudyView
+from autotune.predict.training_job import ModelSettings, read_training
+from autotune.search.speed_model import SpeedModel
+from autotune.study.candidate import TrialRecord
+from autotune.study.outcome import Phase
+from autotune.study.store import StoredStudy
+from autotune.study.view import StudyView
 
 STUDIES = Path(__file__).parents[1] / "studies"
 FOLDER = STUDIES / "llama-7b-8x-emulated"

@@ -16,9 +16,9 @@ def dashboard(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8080,
 ) -> None:
     """Open Optuna's dashboard on a study. Ends with Ctrl-C."""
-    from autotune.dashboard import serve_dashboard
     from autotune.errors import StoreError
-    from autotune.study_folder import STUDY_DB
+    from autotune.study.dashboard import serve_dashboard
+    from autotune.study.folder import STUDY_DB
 
     home = Path("studies") / study
     if storage is None and not (home / STUDY_DB).exists():

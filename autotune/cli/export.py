@@ -22,10 +22,10 @@ def export(
     from autotune.errors import ExportError, StoreError
     from autotune.export import write_study_files
     from autotune.report.summary import summarize
-    from autotune.search.confirm import is_complete
-    from autotune.search.sampler import StoredStudy
-    from autotune.study import StudyView
-    from autotune.study_folder import STUDY_DB
+    from autotune.study.confirmation import is_complete
+    from autotune.study.folder import STUDY_DB
+    from autotune.study.store import StoredStudy
+    from autotune.study.view import StudyView
 
     home = Path("studies") / study
     if storage is None and not (home / STUDY_DB).exists():

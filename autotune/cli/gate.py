@@ -321,8 +321,8 @@ def _refuse(*faults: str) -> NoReturn:
 def _gated(request: "GateRequest", mending: _Mending, shown: TextIO) -> "GateResult":
     """Judge one config, after its fixes if it is to be fixed."""
     from autotune.gate import gate
-    from autotune.gate.fix import fix_config
-    from autotune.gate.reading import read_config
+    from autotune.gate.fixes.fix import fix_config
+    from autotune.gate.inputs import read_config
 
     text = read_config(request.ds_config)
     if mending.fix or mending.diff:
@@ -377,10 +377,10 @@ def _print_results(results: list["GateResult"], output_format: str, *, strict: b
 
 
 def _print_pages(identifier: str | None) -> None:
-    from autotune.gate.rules import page_or_raise, pages
+    from autotune.gate.rules import pages, rule_or_raise
     from autotune.report.gate import print_page, print_rules
 
     if identifier is not None:
-        print_page(page_or_raise(identifier, option="--explain"))
+        print_page(rule_or_raise(identifier, option="--explain"))
     else:
         print_rules(list(pages().values()))

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from autotune.evaluate.kinds import EMULATED
-from autotune.outcome import Outcome, Phase, Status
-from autotune.search.candidate import Candidate
+from autotune.evaluate.evaluator_kind import EvaluatorKind
 from autotune.search.progress import Progress, Silent
+from autotune.study.candidate import Candidate
+from autotune.study.outcome import Outcome, Phase, Status
 
 _TERMINAL_WIDTH = 80
 _LOG_WIDTH = 200
@@ -74,7 +74,7 @@ def _how(outcome: Outcome) -> str:
     """Return what a speed is, unless it is what real ranks made."""
     if outcome.modelled:
         return ", predicted"
-    return ", emulated" if outcome.evaluator == EMULATED else ""
+    return ", emulated" if outcome.evaluator == EvaluatorKind.EMULATED else ""
 
 
 def _left(seconds: float) -> str:

@@ -30,8 +30,8 @@ def replay(
     nearest to it, and answered with its recorded outcome. So samplers can be compared, and changes
     to the search tried, in seconds.
     """
-    from autotune import replay as steps
-    from autotune.report.replay import print_replays
+    from autotune.replay import compare as steps
+    from autotune.report.sampler_comparison import print_replays
 
     opened = steps.open_landscape(landscape)
     if save is not None:

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from autotune.ceiling import format_gib
 from autotune.doctor.check import Check, fail, ok, warn
 from autotune.doctor.installation import Installation
+from autotune.job.ceiling import format_gib
 from autotune.pool import machine
 
 _TRY_ON_CPU = "or try the tool on CPU ranks with --device cpu"

@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from autotune.ceiling import GIB, format_gib
 from autotune.doctor.check import Check, fail, ok, warn
+from autotune.job.ceiling import GIB, format_gib
 from autotune.pool import machine
 
 _MIB = 1 << 20

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from autotune.doctor.check import Check, fail, ok, warn
 from autotune.doctor.installation import Installation, Op
-from autotune.trial import arch_list
+from autotune.trial import cuda_arch_list
 
 _NEEDED = ("fused_adam", "cpu_adam")
 """What the default study loads: Adam on the device, and where its state is offloaded."""
@@ -122,14 +122,18 @@ def check_locks(torch: Installation, *, removed: bool) -> Check:
 
 def check_arch_list(environment: Mapping[str, str]) -> Check:
     """DeepSpeed can read the list of architectures that it is told to build for."""
-    given = environment.get(arch_list.VARIABLE, "")
-    if arch_list.is_readable(given):
+    given = environment.get(cuda_arch_list.VARIABLE, "")
+    if cuda_arch_list.is_readable(given):
         return ok("arch list", given.strip() or "not set: ops are built for the devices here")
-    cured = arch_list.readable(given)
-    cure = f"export {arch_list.VARIABLE}='{cured}'" if cured else f"unset {arch_list.VARIABLE}"
+    cured = cuda_arch_list.readable(given)
+    cure = (
+        f"export {cuda_arch_list.VARIABLE}='{cured}'"
+        if cured
+        else f"unset {cuda_arch_list.VARIABLE}"
+    )
     return warn(
         "arch list",
-        f"{arch_list.VARIABLE}={given}: DeepSpeed's builder fails on it",
+        f"{cuda_arch_list.VARIABLE}={given}: DeepSpeed's builder fails on it",
         f"{cure}; `autotune run` does so for its ranks",
     )
 

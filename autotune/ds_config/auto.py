@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from autotune import dotted
-from autotune.workload import Workload
+from autotune.job.workload import Workload
 
 # TrainingArguments' defaults, for what neither speed nor memory depends on.
 _TRAINING_ARGUMENTS: Mapping[str, Any] = {

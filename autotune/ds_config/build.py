@@ -5,9 +5,9 @@ from typing import Any
 
 from autotune import dotted
 from autotune.ds_config.auto import resolve_auto
-from autotune.ds_config.spelling import documented
+from autotune.ds_config.key_aliases import documented
 from autotune.errors import ConfigError
-from autotune.workload import Workload
+from autotune.job.workload import Workload
 
 MICRO_BATCH = "train_micro_batch_size_per_gpu"
 BATCH_KEYS = frozenset({"train_batch_size", MICRO_BATCH, "gradient_accumulation_steps"})

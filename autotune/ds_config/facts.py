@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.fields.table import field_of
+from autotune.ds_config.fields.table import field_of
 
 
 class UnknownFactError(Exception):

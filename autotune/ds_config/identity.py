@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from autotune import dotted
+from autotune.ds_config.fields.table import field_of
 from autotune.ds_config.inert import inert_keys
-from autotune.ds_config.spelling import documented
-from autotune.fields.table import field_of
+from autotune.ds_config.key_aliases import documented
 
 _BATCH = "train_batch_size"
 _MICRO_BATCH = "train_micro_batch_size_per_gpu"

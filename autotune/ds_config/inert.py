@@ -13,12 +13,12 @@ from functools import lru_cache
 from typing import Any
 
 from autotune.ds_config.facts import Facts, UnknownFactError
+from autotune.ds_config.fields.kind import kind_of
+from autotune.ds_config.fields.table import Field, field_of
 from autotune.ds_config.inert_rule import Rule
 from autotune.ds_config.inert_sections import SECTION_RULES
 from autotune.ds_config.inert_zero import ZERO_RULES
-from autotune.ds_config.spelling import current_key, documented, is_superseded
-from autotune.fields.kind import kind_of
-from autotune.fields.table import Field, field_of
+from autotune.ds_config.key_aliases import current_key, documented, is_superseded
 
 RULES = (*ZERO_RULES, *SECTION_RULES)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from autotune.outcome import Outcome, Phase
+from autotune.study.outcome import Outcome, Phase
 
 CLEARLY_SLOWER = 1.25
 """A trial whose fastest step takes this many times the best trial's mean step is stopped."""

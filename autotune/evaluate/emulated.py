@@ -12,16 +12,16 @@ from pathlib import Path
 
 from autotune.errors import AutotuneError
 from autotune.evaluate import OnMark, TrialRequest
-from autotune.evaluate.kinds import EMULATED
+from autotune.evaluate.evaluator_kind import EvaluatorKind
 from autotune.evaluate.on_pool import Terms, run_on_pool
-from autotune.hardware import Device, known_device
-from autotune.outcome import Outcome
+from autotune.job.device import Device, known_device
+from autotune.job.workload import Workload
 from autotune.pool.pool import Pool
-from autotune.predict.communication import Links
-from autotune.predict.memory.predict import NCCL_BYTES, fattest_rank
-from autotune.predict.training import ModelSettings, read_training
+from autotune.predict.links.communication import Links
+from autotune.predict.memory.predict import NCCL_BYTES, peak_rank
+from autotune.predict.training_job import ModelSettings, read_training
+from autotune.study.outcome import Outcome
 from autotune.trial.spec import Emulation
-from autotune.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class EmulatedEvaluator:
     @property
     def name(self) -> str:
         """These numbers come from one device that plays one of the job's ranks."""
-        return EMULATED
+        return EvaluatorKind.EMULATED
 
     @property
     def capacity(self) -> int:
@@ -102,7 +102,7 @@ class EmulatedEvaluator:
         try:
             settings = ModelSettings.of_trial(request.model_settings)
             training = read_training(request.ds_config, self.workload, settings)
-            return fattest_rank(training, self.device)
+            return peak_rank(training, self.device)
         except AutotuneError:
             # DeepSpeed may run what the memory model cannot read. Of 40 configs that were replayed
             # the last rank held 0.2 % less than the fattest at most, but for one with 1.6 %.

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.evaluate import OnMark, TrialRequest
-from autotune.evaluate.kinds import MEASURED
+from autotune.evaluate.evaluator_kind import EvaluatorKind
 from autotune.evaluate.on_pool import Terms, run_on_pool
-from autotune.outcome import Outcome
+from autotune.job.workload import Workload
 from autotune.pool.pool import Pool
-from autotune.workload import Workload
+from autotune.study.outcome import Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class MeasuredEvaluator:
     @property
     def name(self) -> str:
         """These numbers come from as many real devices as the job has ranks."""
-        return MEASURED
+        return EvaluatorKind.MEASURED
 
     @property
     def capacity(self) -> int:

@@ -7,19 +7,19 @@ the one for the other.
 import time
 from dataclasses import dataclass, field
 
-from autotune.ceiling import format_gib
 from autotune.errors import AutotuneError
 from autotune.evaluate import CLEARLY_SLOWER, OnMark, TrialRequest
-from autotune.evaluate.kinds import MODELLED
-from autotune.outcome import Failure, Modelled, Outcome, Phase, Status
-from autotune.predict.memory.bill import Bill
-from autotune.predict.memory.items import Part
+from autotune.evaluate.evaluator_kind import EvaluatorKind
+from autotune.job.ceiling import format_gib
+from autotune.job.workload import Workload
+from autotune.predict.memory.estimate import MemoryEstimate
 from autotune.predict.memory.predict import Surroundings, predict_memory
+from autotune.predict.program.items import Part
 from autotune.predict.speed_calibration import SpeedCalibration
 from autotune.predict.throughput import SpeedSurroundings
-from autotune.predict.training import ModelSettings, Training, read_training
-from autotune.step_times import Interval
-from autotune.workload import Workload
+from autotune.predict.training_job import ModelSettings, Training, read_training
+from autotune.study.outcome import Failure, Modelled, Outcome, Phase, Status
+from autotune.study.step_times import Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class ModelledEvaluator:
     @property
     def name(self) -> str:
         """These numbers come from no device at all."""
-        return MODELLED
+        return EvaluatorKind.MODELLED
 
     @property
     def capacity(self) -> int:
@@ -49,14 +49,14 @@ class ModelledEvaluator:
         on_mark(request.label, 0, Phase.BUILD, "reading the config")
         try:
             training = self._training(request)
-            bill = predict_memory(training, self.memory)
+            estimate = predict_memory(training, self.memory)
         except AutotuneError as error:
             failure = Failure(reason="; ".join(error.faults), rank=None, phase=Phase.INIT)
             return self._outcome(Status.INVALID, began, failure=failure)
         on_mark(request.label, 0, Phase.INIT, "memory predicted")
-        if bill.fits is False:
-            return self._outcome(Status.REJECTED, began, failure=_too_large(bill))
-        modelled = self._modelled(training, bill)
+        if estimate.fits is False:
+            return self._outcome(Status.REJECTED, began, failure=_too_large(estimate))
+        modelled = self._modelled(training, estimate)
         on_mark(request.label, 0, Phase.STEADY, "speed predicted")
         best = request.best_tokens_per_s
         if best is not None and best > CLEARLY_SLOWER * modelled.tokens_per_s.mean:
@@ -73,9 +73,9 @@ class ModelledEvaluator:
         settings = ModelSettings.of_trial(request.model_settings)
         return read_training(request.ds_config, self.workload, settings)
 
-    def _modelled(self, training: Training, bill: Bill) -> Modelled:
+    def _modelled(self, training: Training, estimate: MemoryEstimate) -> Modelled:
         speed = self.calibration.predict(training, self.speed)
-        device = bill.device
+        device = estimate.device
         return Modelled(
             tokens_per_s=Interval(
                 speed.tokens_per_s, speed.tokens_per_s_low, speed.tokens_per_s_high
@@ -100,9 +100,9 @@ class ModelledEvaluator:
         )
 
 
-def _too_large(bill: Bill) -> Failure:
+def _too_large(estimate: MemoryEstimate) -> Failure:
     """Say what does not fit: the device, or else the host that its ranks share."""
-    device, host = bill.device, bill.host
+    device, host = estimate.device, estimate.host
     if device.fits is not False:
         return Failure(
             reason=f"predicted to need {format_gib(host.total_bytes)} of host memory a node",

@@ -7,14 +7,14 @@ from typing import Any
 
 from autotune.ds_config.build import MICRO_BATCH, shorten
 from autotune.evaluate import CLEARLY_SLOWER, OnMark, TrialRequest
-from autotune.evaluate.kinds import EMULATED, MEASURED
-from autotune.evaluate.silence import silence_by_phase
-from autotune.evaluate.verdict import log_name, outcome_of
-from autotune.outcome import Outcome
+from autotune.evaluate.evaluator_kind import EvaluatorKind
+from autotune.evaluate.hang_timeouts import hang_timeouts
+from autotune.evaluate.judge_reports import log_name, outcome_of
+from autotune.job.workload import Workload
 from autotune.pool.pool import Pool
+from autotune.study.outcome import Outcome
 from autotune.trial.report import RankReport
 from autotune.trial.spec import Emulation, StepRule, TrialSpec
-from autotune.workload import Workload
 
 _SHORT_STEPS = StepRule(min_steps=4, max_steps=10, max_s=8.0)
 _WHOLE_STEPS = StepRule(min_steps=6, max_steps=12, max_s=60.0)
@@ -59,7 +59,7 @@ class Terms:
             # Losses of emulated ranks are not compared.
             same_weights=request.same_weights and self.emulation is None,
             steps=_step_rule(request, workload),
-            silence_s=silence_by_phase(
+            hang_timeouts_s=hang_timeouts(
                 workload,
                 micro_batch=int(request.ds_config[MICRO_BATCH]),
                 device_kind=self.device_kind,
@@ -91,7 +91,7 @@ def run_on_pool(
     return outcome_of(
         reports,
         spec,
-        evaluator=MEASURED if spec.emulation is None else EMULATED,
+        evaluator=EvaluatorKind.MEASURED if spec.emulation is None else EvaluatorKind.EMULATED,
         tokens_per_step=terms.workload.tokens_per_step,
         duration_s=run.duration_s,
         neighbours=run.neighbours,

@@ -10,7 +10,7 @@ from autotune.errors import StoreError
 from autotune.export.ds_config import exported_ds_config
 from autotune.export.record import build_record
 from autotune.export.trials_csv import trials_table
-from autotune.study import StudyView
+from autotune.study.view import StudyView
 
 _ELSEWHERE = "name another folder with `autotune export --folder`"
 

@@ -5,8 +5,8 @@ from typing import Any
 from autotune import dotted
 from autotune.ds_config.build import BATCH_KEYS, without_searched
 from autotune.errors import ExportError
-from autotune.proposal import MODEL_PREFIX
-from autotune.study import StudyView
+from autotune.space.proposal import MODEL_PREFIX
+from autotune.study.view import StudyView
 
 
 def exported_ds_config(study: StudyView) -> dict[str, Any]:

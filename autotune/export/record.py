@@ -5,17 +5,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from autotune import dotted
-from autotune.evaluate.kinds import MODELLED, not_shown
+from autotune.evaluate.evaluator_kind import EvaluatorKind, not_shown
 from autotune.export.ds_config import exported_ds_config
 from autotune.lint.check import verdict_of
 from autotune.lint.subject import Launcher
-from autotune.outcome import Outcome, Status
-from autotune.search.candidate import TrialRecord
-from autotune.search.confirm import LOSS_TOLERANCE, Confirmation
-from autotune.search.refusal import lint_for
-from autotune.search.speed import SpeedReport
-from autotune.step_times import Interval
-from autotune.study import StudyView, tokens_per_s_of_runs
+from autotune.search.prelaunch_lint import lint_for
+from autotune.study.candidate import TrialRecord
+from autotune.study.confirmation import LOSS_TOLERANCE, Confirmation
+from autotune.study.model_reports import SpeedReport
+from autotune.study.outcome import Outcome, Status
+from autotune.study.step_times import Interval
+from autotune.study.view import StudyView, tokens_per_s_of_runs
 
 FORMAT = 1
 
@@ -102,7 +102,7 @@ def composition_error(exported: TrialRecord, confirmation: Confirmation) -> floa
 def _emulation(study: StudyView) -> dict[str, Any] | None:
     """Return what an emulated rank was told of the others; None where ranks were real."""
     setup = study.setup
-    if setup.gpus_per_node is None or setup.evaluator == MODELLED:
+    if setup.gpus_per_node is None or setup.evaluator == EvaluatorKind.MODELLED:
         return None
     return {
         "gpus_per_node": setup.gpus_per_node,
@@ -114,7 +114,7 @@ def _emulation(study: StudyView) -> dict[str, Any] | None:
 def _modelling(study: StudyView) -> dict[str, Any] | None:
     """Return what the ranks were assumed to be; None where something ran."""
     setup = study.setup
-    if setup.evaluator != MODELLED:
+    if setup.evaluator != EvaluatorKind.MODELLED:
         return None
     return {
         "gpu_type": setup.gpu_type,
@@ -137,7 +137,7 @@ def _speed(study: StudyView, confirmation: Confirmation) -> dict[str, Any] | Non
         "baseline": (confirmation.baseline, confirmation.baseline_runs),
     }
     return {
-        "evaluator": MODELLED,
+        "evaluator": EvaluatorKind.MODELLED,
         "num_compared": report.num_compared,
         "mean_error": report.mean_error,
         "worst_error": report.worst_error,

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from autotune.outcome import Outcome, Status
-from autotune.search.candidate import TrialRecord
 from autotune.search.confirm import run_label
-from autotune.search.rejection import Rejection
-from autotune.study import StudyView, status_word
+from autotune.study.candidate import TrialRecord
+from autotune.study.outcome import Outcome, Status
+from autotune.study.rejection import Rejection
+from autotune.study.view import StudyView, status_word
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import GateError
-from autotune.gate.page import Page
 from autotune.lint.finding import Finding, Severity
+from autotune.lint.rule_info import RuleInfo
 
 _HEAD = "# Findings of autotune gate that were accepted: say why, and until when (until: DATE).\n"
 _KEYS = ("rule", "field", "reason", "until")
@@ -129,8 +129,8 @@ def unused_acceptance(
         )
 
 
-UNUSED = Page.of(unused_acceptance, "unused-acceptance", Severity.NOTE)
-PAGES = (UNUSED,)
+UNUSED = RuleInfo.of(unused_acceptance, "unused-acceptance", Severity.NOTE)
+RULE_INFOS = (UNUSED,)
 
 
 def _faults_of(entry: Any) -> Iterator[str]:

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autotune.ds_config.fields.version import table_version
 from autotune.errors import ConfigError
-from autotune.fields.version import table_version
 from autotune.gate.accepted import read_accepted, split_accepted
-from autotune.gate.ask import as_deepspeed_sees_it, ask_deepspeed, deepspeed_refuses
-from autotune.gate.hardware import memory_setting
-from autotune.gate.memory import MemoryJudgement, MemorySetting, judge_memory
-from autotune.gate.precision import precision_findings
-from autotune.gate.reading import planned_launch, read_config, read_subject
-from autotune.gate.recorded import Recorded
+from autotune.gate.deepspeed_parser import as_deepspeed_sees_it, ask_deepspeed, deepspeed_refuses
+from autotune.gate.fit.hardware import memory_setting
+from autotune.gate.fit.memory import MemoryJudgement, MemorySetting, judge_memory
+from autotune.gate.fit.precision import precision_findings
+from autotune.gate.fit.recorded import Recorded
+from autotune.gate.inputs import planned_launch, read_config, read_subject
 from autotune.gate.request import GateRequest
 from autotune.gate.result import AskedDeepSpeed, GateResult
 from autotune.gate.rules import require_rules
@@ -23,8 +23,8 @@ from autotune.lint.finding import Finding, Severity, Verdict
 from autotune.lint.subject import Subject
 
 if TYPE_CHECKING:
-    from autotune.gate.measure import Measured
-    from autotune.gate.record import Record
+    from autotune.gate.baseline.measure import Measured
+    from autotune.gate.baseline.record import Record
 
 _ORDER = {severity: place for place, severity in enumerate(Severity)}
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -127,13 +127,13 @@ def _compare(
 
     Nothing is run where what was found says that the config cannot run or fit.
     """
-    from autotune.gate.baseline import compare_with_record
+    from autotune.gate.baseline.compare import compare_with_record
 
     judged.findings += compare_with_record(subject, record, request)
     if not request.measure:
         return
     if verdict_of(lint(subject) + judged.memory.findings) is Verdict.ERROR:
-        from autotune.gate.measure import not_measurable
+        from autotune.gate.baseline.measure import not_measurable
 
         judged.findings += not_measurable("errors were found that must be mended first")
         return
@@ -145,21 +145,21 @@ def _record_of(request: GateRequest) -> "Record | None":
     # Imported where there is one: most calls have none, and half of their time is imports.
     if request.baseline is None:
         return None
-    from autotune.gate.record import read_record
+    from autotune.gate.baseline.record import read_record
 
     return read_record(request.baseline)
 
 
 def _require_measurable(record: "Record") -> None:
     # Before anything else: whoever asks for runs need not wait to hear that there are none.
-    from autotune.gate.measure import require_measurable
+    from autotune.gate.baseline.measure import require_measurable
 
     require_measurable(record)
 
 
 def _measure(judged: _Judged, subject: Subject, request: GateRequest, record: "Record") -> None:
     """Run the config and add how its speed and memory compare with the record's."""
-    from autotune.gate.measure import compare_measured, measure, not_measurable
+    from autotune.gate.baseline.measure import compare_measured, measure, not_measurable
 
     try:
         judged.measured = measure(subject, record, ray_address=request.ray_address)

@@ -1,8 +1,8 @@
 """From a fault to a finding with its place in the file, for rules that read more than a config."""
 
 from autotune.lint.finding import Finding, Severity
+from autotune.lint.format_value import shown
 from autotune.lint.rule import Fault
-from autotune.lint.shown import shown
 from autotune.lint.subject import Subject
 
 

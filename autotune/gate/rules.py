@@ -5,28 +5,30 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 
 from autotune.errors import GateError
-from autotune.gate.page import Page
-from autotune.lint.document.page import READING_RULES
+from autotune.lint.document.reading_rules import READING_RULES
+from autotune.lint.rule_info import RuleInfo
 from autotune.lint.rules import RULES
 
 _NEAREST = 3
 
 
 @cache
-def pages() -> Mapping[str, Page]:
+def pages() -> Mapping[str, RuleInfo]:
     """Return the page of every rule, by id: in the order in which they are applied."""
     # Half of them are of records and runs, which most calls have nothing to do with.
-    from autotune.gate import accepted, ask, baseline, measure, memory, precision
+    from autotune.gate import accepted, deepspeed_parser
+    from autotune.gate.baseline import compare, measure
+    from autotune.gate.fit import memory, precision
 
-    reading = [Page(id=r.id, severity=r.severity, text=r.page) for r in READING_RULES]
-    linting = [Page(id=r.id, severity=r.severity, text=r.page) for r in RULES]
+    reading = [RuleInfo(id=r.id, severity=r.severity, text=r.page) for r in READING_RULES]
+    linting = [RuleInfo(id=r.id, severity=r.severity, text=r.page) for r in RULES]
     others = (
-        precision.PAGES,
-        memory.PAGES,
-        ask.PAGES,
-        baseline.PAGES,
-        measure.PAGES,
-        accepted.PAGES,
+        precision.RULE_INFOS,
+        memory.RULE_INFOS,
+        deepspeed_parser.RULE_INFOS,
+        compare.RULE_INFOS,
+        measure.RULE_INFOS,
+        accepted.RULE_INFOS,
     )
     found = [*reading, *linting, *(page for group in others for page in group)]
     by_id = {page.id: page for page in found}
@@ -34,7 +36,7 @@ def pages() -> Mapping[str, Page]:
     return by_id
 
 
-def page_or_raise(identifier: str, *, option: str) -> Page:
+def rule_or_raise(identifier: str, *, option: str) -> RuleInfo:
     """Return the page of a rule.
 
     Raises:

@@ -4,7 +4,7 @@ DeepSpeed 0.19.8, `runtime/engine.py: _configure_basic_optimizer`, and torch 2.1
 names equal to the signatures of what is installed.
 """
 
-from autotune.lint.settings import offload_device, value_of
+from autotune.lint.config_values import offload_device, value_of
 from autotune.lint.subject import Subject
 
 OWN = ("adagrad", "adam", "adamw", "lamb", "muadam", "muadamw", "musgd", "lion", "muon")

@@ -7,11 +7,11 @@ from functools import cached_property
 from typing import Any
 
 from autotune import dotted
-from autotune.ds_config.spelling import documented
-from autotune.fields.kind import number_in
-from autotune.fields.table import documented_key
-from autotune.lint.walk import Entry, entries
-from autotune.model_shape import ModelShape
+from autotune.ds_config.fields.kind import number_in
+from autotune.ds_config.fields.table import documented_key
+from autotune.ds_config.key_aliases import documented
+from autotune.job.model_shape import ModelShape
+from autotune.lint.config_entries import Entry, entries
 
 
 class Launcher(StrEnum):

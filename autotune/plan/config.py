@@ -1,4 +1,4 @@
-"""The bill of one ds_config."""
+"""The estimate of one ds_config."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -7,16 +7,16 @@ from typing import Any
 from autotune import dotted
 from autotune.ds_config.auto import resolve_auto
 from autotune.ds_config.build import BATCH_KEYS, MICRO_BATCH
-from autotune.hardware import Device
+from autotune.job.device import Device
 from autotune.lint.check import lint
 from autotune.lint.finding import Finding, Severity
 from autotune.lint.subject import Launch, Launcher, Subject
 from autotune.plan.request import PlanRequest
-from autotune.predict.memory.bill import Bill
+from autotune.predict.gpu_counts import smallest_fitting
+from autotune.predict.memory.estimate import MemoryEstimate
 from autotune.predict.memory.predict import predict_memory
-from autotune.predict.smallest import smallest_fitting
 from autotune.predict.throughput import Throughput, predict_throughput
-from autotune.predict.training import Training, read_training
+from autotune.predict.training_job import Training, read_training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,20 +25,20 @@ class ConfigPlan:
 
     training: Training
     device: Device
-    bill: Bill
+    estimate: MemoryEstimate
     throughput: Throughput
     smallest_gpus: int | None
     """The fewest GPUs of this type on which it fits, at the same micro batch."""
     replaced: Mapping[str, int] = field(default_factory=dict)
     """Batch sizes of the config that `--global-batch-size` took the place of."""
     errors: tuple[Finding, ...] = ()
-    """Why the config would not run as it says, by the rules of `autotune gate`; the bill is that
-    of what could be read."""
+    """Why the config would not run as it says, by the rules of `autotune gate`; the estimate
+    covers what could be read."""
 
     @property
     def fits(self) -> bool:
         """Whether device and host have room."""
-        return self.bill.fits is True
+        return self.estimate.fits is True
 
     @property
     def batch(self) -> Mapping[str, int]:
@@ -49,7 +49,7 @@ class ConfigPlan:
         """Return plain JSON values: what `autotune plan DS_CONFIG --json` prints."""
         training = self.training
         return {
-            "memory": self.bill.to_json(),
+            "memory": self.estimate.to_json(),
             "throughput": self.throughput.to_json(),
             "fits": self.fits,
             "smallest_gpus": self.smallest_gpus,
@@ -81,11 +81,11 @@ def plan_config(request: PlanRequest) -> ConfigPlan:
     # "auto" is Hugging Face's word; what it stands for is Hugging Face's formula.
     ds_config = request.sized(resolve_auto(request.base, workload), workload)
     training = read_training(ds_config, workload, request.settings())
-    bill = predict_memory(training, request.surroundings(request.gpus), find_limit=True)
+    estimate = predict_memory(training, request.surroundings(request.gpus), find_limit=True)
     return ConfigPlan(
         training=training,
         device=request.device,
-        bill=bill,
+        estimate=estimate,
         throughput=predict_throughput(training, request.speed_surroundings(request.gpus)),
         smallest_gpus=smallest_fitting(lambda gpus: _fits(request, training, gpus)),
         replaced=_replaced(request.base, training),

@@ -6,21 +6,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from autotune.ceiling import parse_bytes, parse_ceiling
 from autotune.ds_config.build import BATCH_KEYS, build_ds_config
 from autotune.ds_config.read import read_ds_config
 from autotune.errors import HardwareError, WorkloadError
-from autotune.hardware import Device, find_gpu, load_devices
-from autotune.model_shape import ModelShape, load_model_shape
-from autotune.predict.communication import network_of
+from autotune.job.ceiling import parse_bytes, parse_ceiling
+from autotune.job.device import Device, find_gpu, load_devices
+from autotune.job.model_shape import ModelShape, load_model_shape
+from autotune.job.workload import Workload, resolve_workload
+from autotune.predict.gpu_counts import GPUS_PER_NODE, MAX_GPUS
+from autotune.predict.links.communication import network_of
+from autotune.predict.links.networks import Network
+from autotune.predict.links.probe_file import check_device, read_probe
 from autotune.predict.memory.predict import Surroundings
-from autotune.predict.networks import Network
-from autotune.predict.probe_file import check_device, read_probe
-from autotune.predict.smallest import GPUS_PER_NODE, MAX_GPUS
 from autotune.predict.throughput import SpeedSurroundings
-from autotune.predict.training import ModelSettings, said_precision
+from autotune.predict.training_job import ModelSettings, said_precision
 from autotune.space.searchable import ATTENTIONS
-from autotune.workload import Workload, resolve_workload
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,18 +7,18 @@ from typing import Any
 
 from autotune.ds_config.auto import resolve_auto
 from autotune.errors import AutotuneError, HardwareError
-from autotune.hardware import Device
+from autotune.job.device import Device
 from autotune.lint.finding import Finding
 from autotune.plan.config import refusals
 from autotune.plan.request import PlanRequest
 from autotune.plan.space import may_fit, screen
-from autotune.predict.memory.bill import Bill
+from autotune.predict.links.networks import Network
+from autotune.predict.memory.estimate import MemoryEstimate
 from autotune.predict.memory.predict import predict_memory
-from autotune.predict.networks import Network
 from autotune.predict.throughput import Throughput, predict_throughput
-from autotune.predict.training import Training, read_training
-from autotune.proposal import Scalar
+from autotune.predict.training_job import Training, read_training
 from autotune.space import load_space
+from autotune.space.proposal import Scalar
 
 _S_PER_HOUR = 3_600
 MAX_REPLAYED = 24
@@ -33,7 +33,7 @@ class World:
     values: Mapping[str, Scalar] | None = None
     """The fastest proposal that fits; None for a ds_config, or if nothing fits."""
     training: Training | None = None
-    bill: Bill | None = None
+    estimate: MemoryEstimate | None = None
     throughput: Throughput | None = None
     errors: tuple[Finding, ...] = ()
     """What the gate would refuse in the ds_config, whatever the memory."""
@@ -43,7 +43,7 @@ class World:
     @property
     def fits(self) -> bool:
         """Whether something runs on so many GPUs."""
-        return self.bill is not None and self.bill.fits is True
+        return self.estimate is not None and self.estimate.fits is True
 
     @property
     def communication_share(self) -> float:
@@ -59,7 +59,7 @@ class World:
     def to_json(self, *, tokens: float | None) -> dict[str, Any]:
         """Return plain JSON values."""
         printed: dict[str, Any] = {"gpus": self.gpus, "fits": self.fits, "problem": self.problem}
-        if self.training is None or self.bill is None or self.throughput is None:
+        if self.training is None or self.estimate is None or self.throughput is None:
             return printed
         printed |= {
             "best": dict(self.values) if self.values is not None else None,
@@ -67,7 +67,7 @@ class World:
             "micro_batch_size": self.training.micro_batch_size,
             "gradient_accumulation_steps": self.training.accumulation,
             "activation_checkpointing": self.training.activation_checkpointing,
-            "memory": self.bill.to_json(),
+            "memory": self.estimate.to_json(),
             "throughput": self.throughput.to_json(),
             "communication_share": self.communication_share,
             "errors": [error.to_json() for error in self.errors],
@@ -200,13 +200,13 @@ def _config(request: PlanRequest) -> World:
     return World(
         gpus=request.gpus,
         training=training,
-        bill=_bill(request, training),
+        estimate=_estimate(request, training),
         throughput=predict_throughput(training, request.speed_surroundings(request.gpus)),
         errors=refusals(request),
     )
 
 
-def _bill(request: PlanRequest, training: Training) -> Bill:
+def _estimate(request: PlanRequest, training: Training) -> MemoryEstimate:
     # With the limit, as for one number of GPUs: what is needed then says why it does not fit.
     return predict_memory(training, request.surroundings(request.gpus), find_limit=True)
 
@@ -222,22 +222,22 @@ def _fastest(request: PlanRequest) -> World:
     found = [
         (predict_throughput(screened.training, around), screened)
         for screened in screen(request, load_space(request.space), workload)
-        if may_fit(screened.bill)
+        if may_fit(screened.estimate)
     ]
     found.sort(key=lambda pair: -pair[0].tokens_per_s)
     left = MAX_REPLAYED
     for throughput, screened in found:
-        if not screened.bill.fits:
+        if not screened.estimate.fits:
             left -= 1
             if left < 0:
                 continue
-        bill = _bill(request, screened.training)
-        if bill.fits:
+        estimate = _estimate(request, screened.training)
+        if estimate.fits:
             return World(
                 gpus=request.gpus,
                 values=screened.proposal.values,
                 training=screened.training,
-                bill=bill,
+                estimate=estimate,
                 throughput=throughput,
             )
     return World(gpus=request.gpus, problem="nothing of the space fits")

@@ -6,18 +6,18 @@ from itertools import islice
 from typing import Any
 
 from autotune.ds_config.build import build_ds_config
+from autotune.ds_config.fields.table import default_of
 from autotune.errors import WorkloadError
-from autotune.fields.table import default_of
-from autotune.hardware import Device
+from autotune.job.device import Device
+from autotune.job.workload import Workload
 from autotune.plan.request import PlanRequest
-from autotune.predict.memory.bill import Bill
+from autotune.predict.gpu_counts import smallest_fitting
+from autotune.predict.memory.estimate import MemoryEstimate
 from autotune.predict.memory.predict import predict_memory, screen_memory
-from autotune.predict.smallest import smallest_fitting
 from autotune.predict.throughput import Throughput, predict_throughput
-from autotune.predict.training import Training, read_training
-from autotune.proposal import Proposal, Scalar
+from autotune.predict.training_job import Training, read_training
 from autotune.space import Choices, Parameter, SearchSpace, load_space
-from autotune.workload import Workload
+from autotune.space.proposal import Proposal, Scalar
 
 MAX_PROPOSALS = 10_000
 SCREEN_SLACK = 1.15
@@ -41,7 +41,7 @@ class SpaceLine:
     """By the closed form."""
     best: Proposal | None
     """The fitting proposal with the largest micro batch, confirmed by replay; None if none."""
-    bill: Bill
+    estimate: MemoryEstimate
     """Of `best`, or of the proposal that needs least."""
     throughput: Throughput
 
@@ -52,7 +52,7 @@ class SpaceLine:
             "num_proposals": self.num_proposals,
             "num_fitting": self.num_fitting,
             "best": dict(self.best.values) if self.best else None,
-            "memory": self.bill.to_json(),
+            "memory": self.estimate.to_json(),
             "throughput": self.throughput.to_json(),
         }
 
@@ -91,7 +91,7 @@ class Screened:
 
     proposal: Proposal
     training: Training
-    bill: Bill
+    estimate: MemoryEstimate
 
 
 def plan_space(request: PlanRequest) -> SpacePlan:
@@ -158,17 +158,17 @@ def screen(request: PlanRequest, space: SearchSpace, workload: Workload) -> Iter
     for proposal in islice(proposals(bound), MAX_PROPOSALS):
         training = _training(request, workload, proposal, searched)
         yield Screened(
-            proposal=proposal, training=training, bill=screen_memory(training, surroundings)
+            proposal=proposal, training=training, estimate=screen_memory(training, surroundings)
         )
 
 
-def may_fit(bill: Bill) -> bool:
+def may_fit(estimate: MemoryEstimate) -> bool:
     """Whether a replay may let fit what the closed form says of a proposal."""
-    ceiling_bytes = bill.device.ceiling_bytes
+    ceiling_bytes = estimate.device.ceiling_bytes
     too_large = (
-        ceiling_bytes is not None and bill.device.needed_bytes > SCREEN_SLACK * ceiling_bytes
+        ceiling_bytes is not None and estimate.device.needed_bytes > SCREEN_SLACK * ceiling_bytes
     )
-    return not too_large and bill.host.fits is not False
+    return not too_large and estimate.host.fits is not False
 
 
 def _groups(request: PlanRequest, space: SearchSpace, workload: Workload) -> list[list[Screened]]:
@@ -198,18 +198,18 @@ def _training(
 def _line(group: list[Screened], request: PlanRequest) -> SpaceLine:
     """Confirm the largest micro batch that fits, or show the leanest that does not."""
     surroundings = request.surroundings(request.gpus)
-    fitting = [s for s in group if s.bill.fits]
-    fitting.sort(key=lambda s: (-s.training.micro_batch_size, s.bill.device.needed_bytes))
+    fitting = [s for s in group if s.estimate.fits]
+    fitting.sort(key=lambda s: (-s.training.micro_batch_size, s.estimate.device.needed_bytes))
     chosen = None
     for screened in fitting:
-        bill = predict_memory(screened.training, surroundings)
-        if bill.fits:
+        estimate = predict_memory(screened.training, surroundings)
+        if estimate.fits:
             chosen = screened
             break
     if chosen is None:
         leanest = _leanest(group)
-        bill = predict_memory(leanest.training, surroundings)
-        chosen = leanest if bill.fits else None
+        estimate = predict_memory(leanest.training, surroundings)
+        chosen = leanest if estimate.fits else None
         training = leanest.training
     else:
         training = chosen.training
@@ -219,13 +219,13 @@ def _line(group: list[Screened], request: PlanRequest) -> SpaceLine:
         num_proposals=len(group),
         num_fitting=len(fitting),
         best=chosen.proposal if chosen else None,
-        bill=bill,
+        estimate=estimate,
         throughput=predict_throughput(training, request.speed_surroundings(request.gpus)),
     )
 
 
 def _leanest(group: list[Screened]) -> Screened:
-    return min(group, key=lambda screened: screened.bill.device.needed_bytes)
+    return min(group, key=lambda screened: screened.estimate.device.needed_bytes)
 
 
 def _anything_fits(request: PlanRequest, leanest: list[Training], gpus: int) -> bool:
@@ -246,6 +246,10 @@ def _anything_fits(request: PlanRequest, leanest: list[Training], gpus: int) -> 
         if workload.sequences_per_rank % training.micro_batch_size == 0
     ]
     screened = [(screen_memory(training, surroundings), training) for training in moved]
-    hopeful = [(bill.device.needed_bytes, training) for bill, training in screened if may_fit(bill)]
+    hopeful = [
+        (estimate.device.needed_bytes, training)
+        for estimate, training in screened
+        if may_fit(estimate)
+    ]
     hopeful.sort(key=lambda pair: pair[0])
     return any(predict_memory(training, surroundings).fits for _, training in hopeful)

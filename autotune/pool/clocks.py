@@ -10,8 +10,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.outcome import DeviceClocks
 from autotune.pool import machine
+from autotune.study.outcome import DeviceClocks
 
 _PAUSE_S = 0.1
 """Between two samples: a question costs the driver well under a millisecond."""

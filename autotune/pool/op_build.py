@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from autotune.trial import wire
 from autotune.trial.build_ops import last_lines
-from autotune.trial.ending import kill_group
+from autotune.trial.process_exit import kill_group
 
 
 class OpBuild:

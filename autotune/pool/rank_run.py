@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from autotune.outcome import DeviceClocks, Phase, clocks_to_json
 from autotune.pool.machine import num_oom_kills
+from autotune.study.outcome import DeviceClocks, Phase, clocks_to_json
 from autotune.trial.failure_kind import FailureKind
 
 _MAX_LOG_BYTES = 8 << 20
@@ -17,7 +17,7 @@ class RankRun:
     """What is known of the rank that runs, or ran, here."""
 
     def __init__(self, spec: Mapping[str, Any], rank: int, log: Path, name: str) -> None:
-        self._silence = spec["silence_s"]
+        self._silence = spec["hang_timeouts_s"]
         self.rank = rank
         self._log = log
         self._name = name
@@ -35,7 +35,7 @@ class RankRun:
         self.port: int | None = None
         self.ended: int | None = None
         """The exit code, negative for a signal, once the rank is gone."""
-        self.silent_until = time.monotonic() + self.silence_s
+        self.silent_until = time.monotonic() + self.hang_timeouts_s
 
     @property
     def is_steady(self) -> bool:
@@ -43,7 +43,7 @@ class RankRun:
         return self._phase is Phase.STEADY and self._measurement is None and self.ended is None
 
     @property
-    def silence_s(self) -> float:
+    def hang_timeouts_s(self) -> float:
         """How long the rank may go without a mark in the phase that it is in."""
         return float(self._silence[self._phase.value])
 
@@ -60,7 +60,7 @@ class RankRun:
                 self.where = f"{event['phase']}: {event['where']}"
                 self.marks.append((event["phase"], event["where"]))
                 self._num_marks += 1
-                self.silent_until = time.monotonic() + self.silence_s
+                self.silent_until = time.monotonic() + self.hang_timeouts_s
             case "measured":
                 self._measurement, self._stop = event["measurement"], event["stop"]
             case "probed":

@@ -30,9 +30,9 @@ from autotune.pool.machine import (
 from autotune.pool.op_build import OpBuild
 from autotune.pool.rank_run import RankRun
 from autotune.pool.watcher import slot_folder_prefix
-from autotune.trial import arch_list, wire
-from autotune.trial.ending import kill_group
+from autotune.trial import cuda_arch_list, wire
 from autotune.trial.failure_kind import FailureKind
+from autotune.trial.process_exit import kill_group
 
 _PRELOAD_S = 300.0
 """Importing torch, DeepSpeed and transformers from a cold network disk takes minutes."""
@@ -89,14 +89,14 @@ class Slot:
 
     def _notes(self) -> list[str]:
         """Return what a user should know of the ranks' environment."""
-        given = os.environ.get(arch_list.VARIABLE, "")
-        if self._device_kind != "cuda" or arch_list.is_readable(given):
+        given = os.environ.get(cuda_arch_list.VARIABLE, "")
+        if self._device_kind != "cuda" or cuda_arch_list.is_readable(given):
             return []
-        cured = arch_list.readable(given)
+        cured = cuda_arch_list.readable(given)
         told = f"the ranks get {cured}" if cured else "the ranks ask their devices instead"
         return [
-            f"{platform.node()}: {arch_list.VARIABLE}={given}: DeepSpeed's builder cannot read it; "
-            f"{told}"
+            f"{platform.node()}: {cuda_arch_list.VARIABLE}={given}: DeepSpeed's builder cannot "
+            f"read it; {told}"
         ]
 
     def build_ops(self, ops: Sequence[str]) -> None:
@@ -279,7 +279,7 @@ class Slot:
         """Ask a rank that went silent for its stacks, then end it."""
         suspended = run.is_suspended()
         how = "is stopped (SIGSTOP)" if suspended else "sent no progress mark"
-        run.fail(FailureKind.HUNG, f"{how} for {run.silence_s:.0f} s in {run.where}")
+        run.fail(FailureKind.HUNG, f"{how} for {run.hang_timeouts_s:.0f} s in {run.where}")
         if run.pid and not suspended:
             with contextlib.suppress(ProcessLookupError):  # it has ended this very moment
                 os.kill(run.pid, signal.SIGUSR1)
@@ -327,7 +327,7 @@ def _parent_environment(device_kind: str) -> dict[str, str]:
     }
     if device_kind == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""
-    given = os.environ.get(arch_list.VARIABLE, "")
-    if not arch_list.is_readable(given):
-        environment[arch_list.VARIABLE] = arch_list.readable(given)
+    given = os.environ.get(cuda_arch_list.VARIABLE, "")
+    if not cuda_arch_list.is_readable(given):
+        environment[cuda_arch_list.VARIABLE] = cuda_arch_list.readable(given)
     return environment

@@ -9,8 +9,8 @@ from typing import Any
 import ray
 
 from autotune.errors import DispatchError
-from autotune.outcome import Phase
 from autotune.pool.placement import SlotGroup
+from autotune.study.outcome import Phase
 from autotune.trial.probe.spec import ProbeSpec
 from autotune.trial.report import RankReport
 from autotune.trial.spec import TrialSpec

@@ -1,10 +1,10 @@
 """A LLaMA-like shape for a model of which only the size is known."""
 
 from autotune.errors import WorkloadError
-from autotune.model_shape import ModelShape, shape_from_hf_config
+from autotune.job.model_shape import ModelShape, shape_from_hf_config
 
 ASSUMED = "autotune_assumed"
-"""Marks the config of an assumed shape, so that its bill says so and its margin is wider."""
+"""Marks the config of an assumed shape, so that its estimate says so and its margin is wider."""
 _WIDTH_PER_LAYER = 128
 """Hidden size over layers, about the same from 1B to 70B."""
 _VOCAB_SIZE = 32_000

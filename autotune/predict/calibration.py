@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from statistics import median
 
-from autotune.predict.pairs import Pairs
+from autotune.predict.prediction_errors import Pairs
 
 MIN_PAIRS = 3
 """Measured trials before they correct the model and its margin."""

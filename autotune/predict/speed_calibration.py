@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Self
 
 from autotune.predict.throughput import SpeedSurroundings, Throughput, predict_throughput
-from autotune.predict.training import Training
+from autotune.predict.training_job import Training
 
 HOSTS = tuple(2 ** (quarter / 4) for quarter in range(-4, 6))
 """The hosts that a trial is predicted for: from twice as fast as those that the constants are from

@@ -4,7 +4,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Self
 
-from autotune.predict.values import Values
+from autotune.predict.config_reader import Values
 
 _SECTION = "zero_optimization"
 _STAGES = {"0": 0, "1": 1, "2": 2, "3": 3, "false": 0, "true": 1}
@@ -18,7 +18,7 @@ class Offload:
     device: str = "none"
     """none, cpu or nvme."""
     pin_memory: bool = True
-    """Page-locked host memory, which torch hands out in powers of two."""
+    """RuleInfo-locked host memory, which torch hands out in powers of two."""
     ratio: float = 1.0
     """Share of the sub-groups that leave the GPU; optimizer at stage 3 only."""
     buffer_count: int = 0

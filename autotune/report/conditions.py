@@ -4,8 +4,8 @@ from statistics import median
 
 from rich.console import Console
 
-from autotune.outcome import Measurement
-from autotune.study import StudyView
+from autotune.study.outcome import Measurement
+from autotune.study.view import StudyView
 
 _SLOW_HOST = 1.3
 """Beyond what a free processor's turbo clock explains. Two virtual processors that share a core

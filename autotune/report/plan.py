@@ -4,10 +4,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from autotune.ceiling import GIB, format_gib
+from autotune.job.ceiling import GIB, format_gib
 from autotune.plan import ConfigPlan, SpacePlan
 from autotune.plan.space import SpaceLine
-from autotune.predict.memory.bill import Bill, DeviceBill, HostBill
+from autotune.predict.memory.estimate import DeviceEstimate, HostEstimate, MemoryEstimate
 from autotune.predict.throughput import Throughput
 
 _SMALL_SHARE = 0.002
@@ -15,9 +15,9 @@ _SMALL_SHARE = 0.002
 
 
 def print_config_plan(plan: ConfigPlan) -> None:
-    """Print the bill of one ds_config."""
+    """Print the estimate of one ds_config."""
     console = Console(highlight=False, soft_wrap=True)
-    training, device = plan.training, plan.bill.device
+    training, device = plan.training, plan.estimate.device
     checkpointing = "with" if training.activation_checkpointing else "without"
     console.print(
         f"{training.model.name} on {training.world_size} x {plan.device.name}, ZeRO "
@@ -34,9 +34,9 @@ def print_config_plan(plan: ConfigPlan) -> None:
     where = f"{device.part}, {device.detail}" if device.detail else device.part
     console.print(_item_table(device, where))
     _print_device(console, device)
-    _print_host(console, plan.bill.host)
+    _print_host(console, plan.estimate.host)
     _print_speed(console, plan.throughput)
-    _print_unmeasured(console, plan.bill)
+    _print_unmeasured(console, plan.estimate)
     console.print(f"smallest number of GPUs that fits: {_count(plan.smallest_gpus)}")
     for error in plan.errors:
         console.print(f"autotune gate would say no: {error.message}", markup=False)
@@ -50,7 +50,7 @@ def print_space_plan(plan: SpacePlan) -> None:
     """Print what of a space fits."""
     console = Console(highlight=False, soft_wrap=True)
     workload = plan.workload
-    ceiling = plan.lines[0].bill.device.ceiling_bytes if plan.lines else None
+    ceiling = plan.lines[0].estimate.device.ceiling_bytes if plan.lines else None
     console.print(
         f"{workload.model.name} on {workload.world_size} x {plan.device.name}, global batch "
         f"{workload.global_batch_size} x {workload.seq_len} tokens, {workload.precision}, ceiling "
@@ -71,7 +71,7 @@ def print_space_plan(plan: SpacePlan) -> None:
     console.print(f"smallest number of GPUs on which anything fits: {_count(plan.smallest_gpus)}")
 
 
-def _item_table(device: DeviceBill, where: str) -> Table:
+def _item_table(device: DeviceEstimate, where: str) -> Table:
     table = Table(title=f"device memory at its peak ({where})")
     table.add_column("item")
     table.add_column("GiB", justify="right")
@@ -91,7 +91,7 @@ def _label(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _print_device(console: Console, device: DeviceBill) -> None:
+def _print_device(console: Console, device: DeviceEstimate) -> None:
     # At stage 2 ranks differ; elsewhere rank 0 stands for all.
     whose = f" on rank {device.rank}, which holds the most" if device.rank else ""
     console.print(
@@ -122,7 +122,7 @@ def _print_device(console: Console, device: DeviceBill) -> None:
         console.print(f"peaks by part of the step, GiB: {parts}")
 
 
-def _print_host(console: Console, host: HostBill) -> None:
+def _print_host(console: Console, host: HostEstimate) -> None:
     known = "" if host.ceiling_bytes is None else f" of {format_gib(host.ceiling_bytes)}"
     nvme = f", {format_gib(host.nvme_bytes)} of NVMe a rank" if host.nvme_bytes else ""
     console.print(
@@ -146,14 +146,14 @@ def _print_speed(console: Console, throughput: Throughput) -> None:
     )
 
 
-def _print_unmeasured(console: Console, bill: Bill) -> None:
-    if bill.unmeasured:
-        console.print(f"never measured, so the margin is wider: {', '.join(bill.unmeasured)}")
+def _print_unmeasured(console: Console, estimate: MemoryEstimate) -> None:
+    if estimate.unmeasured:
+        console.print(f"never measured, so the margin is wider: {', '.join(estimate.unmeasured)}")
 
 
 def _cells(line: SpaceLine) -> tuple[str, ...]:
     values = {key.removeprefix("zero_optimization."): v for key, v in line.values.items()}
-    device, best = line.bill.device, line.best
+    device, best = line.estimate.device, line.best
     micro_batch = best.values.get("train_micro_batch_size_per_gpu") if best else None
     return (
         str(values.get("stage", "")),
@@ -163,7 +163,7 @@ def _cells(line: SpaceLine) -> tuple[str, ...]:
         f"{line.num_fitting}/{line.num_proposals}",
         str(micro_batch or "-") if best else "-",
         f"{device.needed_bytes / GIB:.0f}",
-        f"{line.bill.host.total_bytes / GIB:.0f}",
+        f"{line.estimate.host.total_bytes / GIB:.0f}",
         f"{line.throughput.tokens_per_s:,.0f}" if best else "-",
         f"{line.throughput.mfu:.0%}" if best else "-",
     )

@@ -4,10 +4,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from autotune.ceiling import GIB, format_gib
+from autotune.job.ceiling import GIB, format_gib
 from autotune.plan import ScaleOutPlan
 from autotune.plan.scale_out import World
-from autotune.predict.communication import CATALOGUE
+from autotune.predict.links.communication import CATALOGUE
 
 _SHOWN = (
     "zero_optimization.stage",
@@ -63,7 +63,7 @@ def _print_notes(console: Console, world: World) -> None:
 
 def _cells(world: World, *, tokens: float | None) -> tuple[str, ...]:
     assert world.training is not None
-    assert world.bill is not None
+    assert world.estimate is not None
     assert world.throughput is not None
     training, speed = world.training, world.throughput
     cells = (
@@ -73,7 +73,7 @@ def _cells(world: World, *, tokens: float | None) -> tuple[str, ...]:
         str(training.accumulation),
         "yes" if training.activation_checkpointing else "no",
         _offload(world),
-        f"{world.bill.device.needed_bytes / GIB:.0f}",
+        f"{world.estimate.device.needed_bytes / GIB:.0f}",
         _speed(speed.tokens_per_s),
         f"{speed.tokens_per_s_high / speed.tokens_per_s - 1:.0%}",
         f"{speed.tflops_per_gpu:.0f}",
@@ -88,8 +88,8 @@ def _speed(tokens_per_s: float) -> str:
 
 
 def _why(world: World) -> str:
-    assert world.bill is not None
-    device, host = world.bill.device, world.bill.host
+    assert world.estimate is not None
+    device, host = world.estimate.device, world.estimate.host
     needs = []
     if device.fits is False:
         needs.append(

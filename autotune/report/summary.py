@@ -7,18 +7,18 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from autotune.ceiling import format_gib
-from autotune.evaluate.kinds import MODELLED
+from autotune.evaluate.evaluator_kind import EvaluatorKind
 from autotune.export.record import composition_error
+from autotune.job.ceiling import format_gib
 from autotune.lint.finding import Severity
 from autotune.report.conditions import print_conditions
-from autotune.report.not_shown import print_not_shown
+from autotune.report.emulation_caveats import print_not_shown
 from autotune.report.target import print_target
 from autotune.search.baselines import USERS_OWN
-from autotune.search.candidate import TrialRecord
-from autotune.search.confirm import Confirmation, best_of
-from autotune.step_times import Interval
-from autotune.study import StudyView, status_word, tokens_per_s_of_runs
+from autotune.study.candidate import TrialRecord
+from autotune.study.confirmation import Confirmation, best_of
+from autotune.study.step_times import Interval
+from autotune.study.view import StudyView, status_word, tokens_per_s_of_runs
 
 _HUGGING_FACE = {
     "activation_checkpointing": {
@@ -40,9 +40,9 @@ def summarize(study: StudyView, folder: Path, record: Mapping[str, Any] | None) 
         f"ranks, global batch {workload.global_batch_size} x {workload.seq_len} tokens, "
         f"{workload.precision}, ceiling {format_gib(setup.ceiling_bytes)} a rank"
     )
-    if setup.evaluator == MODELLED:
+    if setup.evaluator == EvaluatorKind.MODELLED:
         console.print(
-            f"{MODELLED}: nothing ran; {setup.gpu_type}, {setup.gpus_per_node} ranks a node, "
+            f"modelled: nothing ran; {setup.gpu_type}, {setup.gpus_per_node} ranks a node, "
             f"communication by {setup.communication}"
         )
     elif setup.gpus_per_node is not None:
@@ -88,7 +88,7 @@ def _table(study: StudyView, confirmation: Confirmation) -> Table:
         f"whole optimizer steps, {evaluator}, {_rounds(confirmation)}",
         "95 % interval",
     )
-    if evaluator == MODELLED:
+    if evaluator == EvaluatorKind.MODELLED:
         title, interval = f"predicted, {evaluator}: nothing ran", "the model's 90 %"
     table = Table(title=title)
     for column in ("", "trial", "tokens/s", interval, "peak memory", "config"):
@@ -194,14 +194,16 @@ def _print_verdict(console: Console, study: StudyView, confirmation: Confirmatio
     assert exported is not None
     _print_failed_confirmations(console, study)
     if confirmation.keeps_baseline:
-        what = "the model's error" if study.setup.evaluator == MODELLED else "the spread"
+        what = (
+            "the model's error" if study.setup.evaluator == EvaluatorKind.MODELLED else "the spread"
+        )
         nothing = f"nothing beats {exported.candidate.source} beyond {what}"
         is_yours = not study.setup.base or exported.candidate.source == USERS_OWN
         console.print(f"[bold]keep yours[/bold]: {nothing}" if is_yours else nothing)
     elif confirmation.baseline is None:
         console.print("no baseline fits under the ceiling, so there is nothing to compare with")
     elif (ratio := confirmation.ratio) is not None:
-        predicted = ", predicted" if study.setup.evaluator == MODELLED else ""
+        predicted = ", predicted" if study.setup.evaluator == EvaluatorKind.MODELLED else ""
         console.print(f"[bold]{ratio.mean - 1:+.1%}[/bold] over the best baseline{predicted}")
     else:
         console.print(
@@ -255,7 +257,11 @@ def _print_nothing_fits(console: Console, study: StudyView) -> None:
         _print_failed_confirmations(console, study)
         console.print("nothing is confirmed; go on with --resume")
         return
-    which = "is predicted to run" if study.setup.evaluator == MODELLED else "ran to its end"
+    which = (
+        "is predicted to run"
+        if study.setup.evaluator == EvaluatorKind.MODELLED
+        else "ran to its end"
+    )
     console.print(
         f"nothing fits: no trial {which} under the ceiling. Give more --gpus, a higher "
         "--memory-ceiling, a shorter --seq-len, or more --trials"

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from autotune.ceiling import format_gib
+from autotune.job.ceiling import format_gib
 
 
 def print_target(console: Console, target: Mapping[str, Any]) -> None:

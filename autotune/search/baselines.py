@@ -12,11 +12,11 @@ from autotune.ds_config.build import (
     nearest_divisors,
     without_searched,
 )
-from autotune.ds_config.spelling import documented
-from autotune.outcome import Outcome, Phase
-from autotune.search.candidate import Candidate, candidate_of_config
+from autotune.ds_config.key_aliases import documented
+from autotune.job.workload import Workload
 from autotune.space import SearchSpace
-from autotune.workload import Workload
+from autotune.study.candidate import Candidate, candidate_of_config
+from autotune.study.outcome import Outcome, Phase
 
 USERS_OWN = "base"
 """The source of the user's own config."""

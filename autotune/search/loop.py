@@ -8,20 +8,19 @@ from typing import Any
 
 from autotune.errors import ConfigError
 from autotune.evaluate import Evaluator, TrialRequest
-from autotune.evaluate.kinds import MODELLED
-from autotune.outcome import Outcome, Status
+from autotune.evaluate.evaluator_kind import EvaluatorKind
+from autotune.job.workload import Workload
 from autotune.search.baselines import USERS_OWN
 from autotune.search.budget import Budget
-from autotune.search.candidate import Candidate, TrialRecord
+from autotune.search.memory_screen import Screen
+from autotune.search.prelaunch_lint import refusal
 from autotune.search.progress import Progress
-from autotune.search.proposer import Proposer
-from autotune.search.recorded import RecordedPoints
-from autotune.search.refusal import refusal
-from autotune.search.sampler import StoredStudy
-from autotune.search.screen import Screen
-from autotune.search.speed import SpeedModel
+from autotune.search.proposer import Points, Proposer
+from autotune.search.speed_model import SpeedModel
 from autotune.space import SearchSpace
-from autotune.workload import Workload
+from autotune.study.candidate import Candidate, TrialRecord
+from autotune.study.outcome import Outcome, Status
+from autotune.study.store import StoredStudy
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,9 +42,9 @@ class Search:
     speed: SpeedModel | None = None
     """Proposes a few first trials, and learns from all; None where it knows nothing."""
     sampler: str = "tpe"
-    """One of `autotune.search.sampler.SAMPLERS`."""
-    recorded: RecordedPoints | None = None
-    """In a replay: the only points that can be tried."""
+    """One of `autotune.study.store.SAMPLERS`."""
+    points: Points | None = None
+    """The only candidates that can be tried; None is any of the space."""
     _proposer: Proposer = field(init=False)
     _durations_s: list[float] = field(default_factory=list)
     _best_tokens_per_s: float | None = None
@@ -59,7 +58,7 @@ class Search:
             seed=self.seed,
             screen=self.screen,
             sampler=self.sampler,
-            recorded=self.recorded,
+            points=self.points,
             speed=self.speed,
         )
 
@@ -165,7 +164,7 @@ class Search:
         if candidate.source == USERS_OWN and outcome.status is Status.INVALID:
             assert outcome.failure is not None
             # The rules refuse before a launch; so does the model, which launches nothing.
-            launched = outcome.evaluator == self.evaluator.name != MODELLED
+            launched = outcome.evaluator == self.evaluator.name != EvaluatorKind.MODELLED
             who = "DeepSpeed refuses it at initialize: " if launched else ""
             raise ConfigError(
                 f"--base: {who}{outcome.failure.reason}; mend the config, or leave --base out"

@@ -2,8 +2,8 @@
 
 from typing import Protocol
 
-from autotune.outcome import Outcome, Phase
-from autotune.search.candidate import Candidate
+from autotune.study.candidate import Candidate
+from autotune.study.outcome import Outcome, Phase
 
 
 class Progress(Protocol):

@@ -1,28 +1,27 @@
 """What to try next: interrupted trials, then the first trials, then what the sampler draws."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
-from autotune.outcome import Outcome
-from autotune.proposal import Scalar
+from autotune.job.workload import Workload
 from autotune.search.baselines import USERS_OWN, Baseline, first_trials
-from autotune.search.candidate import (
+from autotune.search.memory_screen import Screen
+from autotune.search.model_proposals import coarse, fastest_first
+from autotune.search.speed_model import SpeedModel
+from autotune.space import SearchSpace
+from autotune.space.proposal import Scalar
+from autotune.study.candidate import (
     PREDICTED,
     Candidate,
     TrialRecord,
     candidate_of_proposal,
 )
-from autotune.search.predicted import coarse, fastest_first
-from autotune.search.recorded import RecordedPoints
-from autotune.search.rejection import Evidence, Rejection, rejections_attribute
-from autotune.search.sampler import StoredStudy
-from autotune.search.screen import Screen
-from autotune.search.speed import SpeedModel
-from autotune.space import SearchSpace
-from autotune.workload import Workload
+from autotune.study.outcome import Outcome
+from autotune.study.rejection import Evidence, Rejection, rejections_attribute
+from autotune.study.store import StoredStudy
 
 _MAX_ATTEMPTS = 200
 """Points drawn in vain, one after the other, before the space counts as exhausted."""
@@ -33,6 +32,16 @@ NUM_PREDICTED = 3
 """Proposals of the speed model, before the sampler's."""
 MAX_PREDICTED_REPLAYS = 30
 """Of its fastest points, so many are looked at: a replay of each costs tens of milliseconds."""
+
+
+class Points(Protocol):
+    """The only candidates that can be tried, as in a replay of recorded outcomes."""
+
+    def contain(self, candidate: Candidate) -> bool:
+        """Whether a candidate is one of them."""
+
+    def nearest(self, values: Mapping[str, Scalar], *, known: Collection[str]) -> Candidate | None:
+        """Return the candidate most like a drawn point; None if all identities are known."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,9 +57,9 @@ class Proposer:
     screen: Screen | None
     """None launches everything."""
     sampler: str = "tpe"
-    """One of `autotune.search.sampler.SAMPLERS`."""
-    recorded: RecordedPoints | None = None
-    """In a replay: the only points that can be tried."""
+    """One of `autotune.study.store.SAMPLERS`."""
+    points: Points | None = None
+    """What a drawn point stands for; None is any point of the space."""
     speed: SpeedModel | None = None
     """Proposes the fastest points that it finds, after the baselines; needs a screen."""
     _predicted: list[Candidate] = field(default_factory=list)
@@ -144,9 +153,7 @@ class Proposer:
                 self.workload.world_size,
                 screened=self.screen is not None and self.screen.tells_what_fits,
             ):
-                if self.recorded is not None and self._identity(attempt) not in (
-                    self.recorded.candidates
-                ):
+                if self.points is not None and not self.points.contain(attempt):
                     break
                 if not self._is_new(attempt):
                     break  # it runs, or is the same run as another baseline's
@@ -198,10 +205,10 @@ class Proposer:
         return self._least_needy(rejected)
 
     def _candidate(self, values: Mapping[str, Scalar]) -> Candidate | None:
-        """Return what a drawn point stands for; in a replay the recorded point nearest to it."""
+        """Return what a drawn point stands for; None if that was tried."""
         proposal = self.space.canonical(values)
-        if self.recorded is not None:
-            return self.recorded.nearest(proposal.values, known=self._known)
+        if self.points is not None:
+            return self.points.nearest(proposal.values, known=self._known)
         return candidate_of_proposal(proposal, self.space, base=self.base, workload=self.workload)
 
     def _judge(self, candidate: Candidate) -> Rejection | None:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from autotune.fields.table import Field
+from autotune.ds_config.fields.table import Field
 from autotune.space.parameter import Choices, FloatRange, IntRange, Kind
 from autotune.space.searchable import value_fault
 

@@ -5,11 +5,11 @@ from typing import Any
 
 from autotune import dotted
 from autotune.ds_config.compiled_ops import DECIDING, compiled_ops
-from autotune.ds_config.spelling import documented
-from autotune.fields.table import default_of
+from autotune.ds_config.fields.table import default_of
+from autotune.ds_config.key_aliases import documented
+from autotune.job.workload import Workload
 from autotune.space.parameter import Choices
 from autotune.space.space import SearchSpace
-from autotune.workload import Workload
 
 
 def needed_ops(space: SearchSpace, workload: Workload, base: Mapping[str, Any]) -> tuple[str, ...]:
@@ -21,9 +21,9 @@ def needed_ops(space: SearchSpace, workload: Workload, base: Mapping[str, Any]) 
         base: the user's ds_config; empty without one.
 
     Example:
-        >>> from autotune.model_shape import PRESETS
+        >>> from autotune.job.model_shape import PRESETS
         >>> from autotune.space import load_space
-        >>> from autotune.workload import resolve_workload
+        >>> from autotune.job.workload import resolve_workload
         >>> workload = resolve_workload(PRESETS["7b"], gpus=8, base={}, device_kind="cuda")
         >>> needed_ops(load_space("zero"), workload, {})
         ('fused_adam', 'cpu_adam')

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self, TypeAlias
 
-from autotune.proposal import Scalar
+from autotune.space.proposal import Scalar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

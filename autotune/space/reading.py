@@ -6,12 +6,12 @@ from typing import Any
 
 import yaml
 
+from autotune.ds_config.fields.table import documented_key
 from autotune.errors import SpaceError
-from autotune.fields.table import documented_key
-from autotune.proposal import Scalar
 from autotune.space.kinds import Say, described, number, read_kind, read_multiple_of, written
 from autotune.space.order import cycle_faults, ordered
 from autotune.space.parameter import Kind, Parameter
+from autotune.space.proposal import Scalar
 from autotune.space.searchable import refusal, searchable_field, suggestion
 
 _TOP = ("description", "parameters")

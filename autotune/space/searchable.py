@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from autotune.fields.table import Field, field_of, known_fields, nearest
+from autotune.ds_config.fields.table import Field, field_of, known_fields, nearest
 
 ATTENTIONS = ("eager", "sdpa", "flash_attention_2")
 MODEL_FIELDS: Mapping[str, Field] = {
@@ -117,7 +117,7 @@ def suggestion(key: str) -> str:
     if key.startswith("model."):
         return f"the model settings are {' and '.join(MODEL_FIELDS)}"
     near = nearest(key)
-    listing = "every known key: python -m autotune.fields.table"
+    listing = "every known key: python -m autotune.ds_config.fields.table"
     return f"did you mean {' or '.join(near)}? {listing}" if near else listing
 
 

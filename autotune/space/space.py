@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from autotune import dotted
+from autotune.ds_config.fields.table import default_of
 from autotune.ds_config.inert import inert_keys
-from autotune.ds_config.spelling import documented
+from autotune.ds_config.key_aliases import documented
 from autotune.errors import SpaceError
-from autotune.fields.table import default_of
-from autotune.proposal import MODEL_PREFIX, Proposal, Scalar
+from autotune.job.workload import Workload
 from autotune.space.parameter import Choices, Parameter
+from autotune.space.proposal import MODEL_PREFIX, Proposal, Scalar
 from autotune.space.reading import read_parameters
-from autotune.workload import Workload
 
 MICRO_BATCH = "train_micro_batch_size_per_gpu"
 _DECIDING_SECTIONS = ("zero_optimization.", "checkpoint.writer.")

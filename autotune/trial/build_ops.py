@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from autotune.trial import ending, wire
+from autotune.trial import process_exit, wire
 from autotune.trial.build_locks import remove_stale_locks
 
 BUILDERS = {
@@ -81,7 +81,7 @@ def last_lines(text: str) -> str:
 
 def main(slot_pid: int, ops: Iterable[str]) -> int:
     """Build; return the exit code."""
-    ending.die_with_parent(slot_pid, signal.SIGTERM)
+    process_exit.die_with_parent(slot_pid, signal.SIGTERM)
     signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
     answers = os.dup(1)
     os.dup2(2, 1)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch.distributed as dist
 
-from autotune.outcome import Phase
+from autotune.study.outcome import Phase
 from autotune.trial.device import Device
 from autotune.trial.device.cuda_errors import advice_on, is_device_fault
 from autotune.trial.failure_kind import FailureKind

@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from autotune.outcome import Phase, PhaseMemory, RankMeasurement
-from autotune.step_times import compose_step_s
+from autotune.study.outcome import Phase, PhaseMemory, RankMeasurement
+from autotune.study.step_times import compose_step_s
 from autotune.trial.data import micro_batches
 from autotune.trial.device import Device
-from autotune.trial.host_loop import host_loop_s
 from autotune.trial.peers import Peers
+from autotune.trial.python_speed import host_loop_s
 from autotune.trial.spec import Place, TrialSpec
-from autotune.trial.stop import Stop, why_stop
+from autotune.trial.stop_rule import Stop, why_stop
 
 Mark = Callable[[Phase, str], None]
 """Tells the supervisor how far this rank is: the phase, and a word on where in it."""

@@ -17,13 +17,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from autotune.trial import ending, wire
+from autotune.trial import process_exit, wire
 from autotune.trial.preload import preload
 
 
 def main(events_fd: int, slot_pid: int, *, device_kind: str, model_type: str) -> None:
     """Preload, then fork on command until standard input ends."""
-    ending.die_with_parent(slot_pid, signal.SIGTERM)
+    process_exit.die_with_parent(slot_pid, signal.SIGTERM)
     # Ctrl-C in the driver's terminal reaches this process too; the driver decides what ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     preload(model_type, device_kind=device_kind)
@@ -84,7 +84,7 @@ class _Forks:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            ending.die_with_parent(parent_pid, signal.SIGKILL)
+            process_exit.die_with_parent(parent_pid, signal.SIGKILL)
             self._selector.close()
             code = run_rank(
                 command["spec"], command["place"], self._events_fd, program=command["program"]
@@ -102,7 +102,7 @@ class _Forks:
         if pid == 0:
             return  # stopped or continued, not ended
         # The rank leads its own session: what it started and left behind ends with it.
-        ending.kill_group(self._rank_pid)
+        process_exit.kill_group(self._rank_pid)
         wire.send(
             self._events_fd,
             "exited",
@@ -114,7 +114,7 @@ class _Forks:
 
     def _end(self, *_: object) -> None:
         if self._rank_pid:
-            ending.kill_group(self._rank_pid)
+            process_exit.kill_group(self._rank_pid)
         os._exit(0)
 
 

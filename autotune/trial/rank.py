@@ -14,8 +14,8 @@ import deepspeed
 import deepspeed.ops
 import torch.distributed as dist
 
-from autotune.outcome import Phase, rank_to_json
-from autotune.trial import stand_in, wire
+from autotune.study.outcome import Phase, rank_to_json
+from autotune.trial import emulated_rank, wire
 from autotune.trial.build_locks import remove_stale_locks
 from autotune.trial.device import Device, open_device
 from autotune.trial.failure import examine
@@ -41,7 +41,7 @@ def run_rank(
         spec = TrialSpec.from_json(spec_json)
     place = Place(**place_json)
     if isinstance(spec, TrialSpec) and spec.emulation is not None:
-        place = stand_in.place_of(spec.emulation, place)
+        place = emulated_rank.place_of(spec.emulation, place)
     _own_log(place.log_path)
     os.set_inheritable(events_fd, False)  # noqa: FBT003  the function takes no name
     os.environ.update(place.environment())
@@ -108,9 +108,9 @@ class _Rank:
         self._mark(Phase.INIT, "initialize")
         engine, *_ = deepspeed.initialize(model=model, config=dict(spec.ds_config))
         if spec.emulation is not None:
-            stand_in.take_every_step(engine.optimizer)
+            emulated_rank.take_every_step(engine.optimizer)
             if _steps_on_host(spec):
-                stand_in.slow_down_host(
+                emulated_rank.slow_down_host(
                     engine.optimizer, spec.emulation.host_slowdown, wait=device.wait
                 )
         init_peak = device.take_peak(Phase.INIT)
@@ -135,9 +135,9 @@ class _Rank:
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         self._mark(Phase.BUILD, "rendezvous")
         if emulation is not None:
-            stand_in.join(emulation)
+            emulated_rank.join(emulation)
             return NoPeers()
-        store = open_store(self._place, timeout_s=self._spec.silence_s[Phase.BUILD])
+        store = open_store(self._place, timeout_s=self._spec.hang_timeouts_s[Phase.BUILD])
         if self._place.rank == 0:
             os.environ["MASTER_PORT"] = str(store.port)
             wire.send(self._events_fd, "store", port=store.port)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.outcome import Phase, RankMeasurement, rank_from_json
+from autotune.study.outcome import Phase, RankMeasurement, rank_from_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class RankReport:
     log: str
     measurement: RankMeasurement | None = None
     stop: str | None = None
-    """Why its steps ended, if they did: `autotune.trial.stop.Stop`."""
+    """Why its steps ended, if they did: `autotune.trial.stop_rule.Stop`."""
     probed: Mapping[str, Any] | None = None
     """Of a probe: what `autotune.trial.probe.run` returned."""
     failure: RankFailure | None = None

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Self
 
-from autotune.outcome import Phase
+from autotune.study.outcome import Phase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +37,8 @@ class Emulation:
     """Device memory that a real rank needs and this one does not (NCCL's buffers): kept free under
     the ceiling, and in no number that is reported."""
     links: Mapping[str, Any] | None = None
-    """How ranks reach each other (`autotune.predict.communication.Links`): collectives take the
-    time that these say. None: they take none."""
+    """How ranks reach each other (`autotune.predict.links.communication.Links`): collectives take
+    the time that these say. None: they take none."""
     host_slowdown: float = 1.0
     """How much longer an offloaded optimizer step takes when all ranks of a node make one."""
 
@@ -75,7 +75,7 @@ class TrialSpec:
     """Set every weight by its name and the seed, so that losses of two configs can be compared
     (`zero.Init` draws other weights than a plain build)."""
     steps: StepRule = field(default_factory=StepRule)
-    silence_s: Mapping[Phase, float] = field(default_factory=dict)
+    hang_timeouts_s: Mapping[Phase, float] = field(default_factory=dict)
     """Per phase: how long a rank may go without a progress mark before it counts as hung."""
     emulation: Emulation | None = None
     """None for as many real ranks as the job has."""
@@ -93,13 +93,13 @@ class TrialSpec:
     @classmethod
     def from_json(cls, mapping: Mapping[str, Any]) -> Self:
         """Rebuild a spec from `to_json`."""
-        silence = {Phase(phase): float(s) for phase, s in mapping["silence_s"].items()}
+        silence = {Phase(phase): float(s) for phase, s in mapping["hang_timeouts_s"].items()}
         emulation = mapping["emulation"]
         return cls(
             **{
                 **mapping,
                 "steps": StepRule(**mapping["steps"]),
-                "silence_s": silence,
+                "hang_timeouts_s": silence,
                 "emulation": Emulation(**emulation) if emulation else None,
             }
         )

@@ -2,25 +2,25 @@
 
 from dataclasses import replace
 
-from autotune.ceiling import parse_ceiling
 from autotune.ds_config.build import build_ds_config
-from autotune.environment import describe_environment
-from autotune.evaluate.kinds import MODELLED
+from autotune.evaluate.evaluator_kind import EvaluatorKind
 from autotune.evaluate.modelled import ModelledEvaluator
-from autotune.hardware import find_gpu
-from autotune.predict.communication import Group
+from autotune.job.ceiling import parse_ceiling
+from autotune.job.device import find_gpu
+from autotune.predict.links.communication import Group
+from autotune.predict.links.probe_file import check_device
 from autotune.predict.memory.predict import Surroundings, predict_memory
-from autotune.predict.probe_file import check_device
 from autotune.predict.throughput import SpeedSurroundings
 from autotune.predict.throughput.surroundings import check_speeds
-from autotune.predict.training import ModelSettings, read_training
+from autotune.predict.training_job import ModelSettings, read_training
 from autotune.search.progress import Progress
 from autotune.sigterm import interrupted_by_sigterm
-from autotune.study_folder import open_study
-from autotune.tune.job import Job
+from autotune.study.environment import describe_environment
+from autotune.study.folder import open_study
+from autotune.tune.pipeline import run_study
+from autotune.tune.prepare import Job
 from autotune.tune.request import TuneResult
-from autotune.tune.study import run_study
-from autotune.tune.target import target_of
+from autotune.tune.scale_up import target_of
 
 
 def tune_modelled(job: Job, progress: Progress) -> TuneResult:
@@ -30,11 +30,11 @@ def tune_modelled(job: Job, progress: Progress) -> TuneResult:
         AutotuneError: something the user can mend; nothing was overwritten.
         KeyboardInterrupt: `--resume` goes on.
     """
-    request, wish = job.request, job.wish
-    assert wish.gpu_type is not None
-    device = find_gpu(wish.gpu_type, extra=job.extra_devices)
+    request, evaluator_options = job.request, job.evaluator_options
+    assert evaluator_options.gpu_type is not None
+    device = find_gpu(evaluator_options.gpu_type, extra=job.extra_devices)
     check_speeds(device, job.workload.precision)
-    local_ranks = wish.gpus_per_node_of(MODELLED)
+    local_ranks = evaluator_options.gpus_per_node_of(EvaluatorKind.MODELLED)
     assert local_ranks is not None
     ceiling_bytes = parse_ceiling(request.memory_ceiling, device_bytes=device.memory_bytes)
     if job.probed is not None:

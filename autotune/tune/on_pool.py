@@ -5,34 +5,34 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from autotune.ceiling import parse_ceiling
-from autotune.environment import describe_environment
 from autotune.errors import HardwareError
-from autotune.evaluate.choose import (
+from autotune.evaluate.emulated import EmulatedEvaluator
+from autotune.evaluate.evaluator_kind import UNTIMED, EvaluatorKind
+from autotune.evaluate.factory import (
     describe_choice,
     describe_shares,
     evaluator_of,
     make_evaluator,
 )
-from autotune.evaluate.emulated import EmulatedEvaluator
-from autotune.evaluate.kinds import EMULATED, UNTIMED
 from autotune.evaluate.measured import MeasuredEvaluator
-from autotune.hardware import find_device, known_device
+from autotune.job.ceiling import parse_ceiling
+from autotune.job.device import find_device, known_device
 from autotune.pool.pool import Pool, PoolRequest
-from autotune.predict.communication import Group, Links
-from autotune.predict.probe_file import check_device, host_slowdown
+from autotune.predict.links.communication import Group, Links
+from autotune.predict.links.probe_file import check_device, host_slowdown
 from autotune.predict.throughput import SpeedSurroundings
+from autotune.search.memory_screen import Screen
 from autotune.search.progress import Progress
-from autotune.search.screen import Screen
-from autotune.search.speed import SpeedModel
+from autotune.search.speed_model import SpeedModel
 from autotune.sigterm import interrupted_by_sigterm
 from autotune.space.needed_ops import needed_ops
-from autotune.study import StudySetup
-from autotune.study_folder import open_study
-from autotune.tune.job import Job
+from autotune.study.environment import describe_environment
+from autotune.study.folder import open_study
+from autotune.study.view import StudySetup
+from autotune.tune.pipeline import run_study
+from autotune.tune.prepare import Job
 from autotune.tune.request import TuneResult
-from autotune.tune.study import run_study
-from autotune.tune.target import target_of
+from autotune.tune.scale_up import target_of
 
 
 def tune_on_pool(job: Job, progress: Progress) -> TuneResult:
@@ -48,7 +48,7 @@ def tune_on_pool(job: Job, progress: Progress) -> TuneResult:
         device_kind=job.device_kind,
         model_type=job.shape.model_type,
         ray_address=request.ray_address,
-        emulate=job.wanted == EMULATED if job.wanted else None,
+        emulate=job.wanted == EvaluatorKind.EMULATED if job.wanted else None,
     )
     with interrupted_by_sigterm(), Pool(pool_request) as pool:
         if job.probed is not None:
@@ -94,7 +94,7 @@ def _evaluator(
     job: Job, pool: Pool, ceiling_bytes: int, progress: Progress
 ) -> MeasuredEvaluator | EmulatedEvaluator:
     links = _links(job, pool) if pool.emulates else None
-    gpus_per_node = job.wish.gpus_per_node_of(evaluator_of(pool))
+    gpus_per_node = job.evaluator_options.gpus_per_node_of(evaluator_of(pool))
     if not job.wanted and job.device_kind == "cuda":
         world_size = job.workload.world_size
         progress.noted(describe_choice(pool, _communication(links, gpus_per_node, world_size)))

@@ -9,22 +9,22 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from autotune.ceiling import parse_ceiling
 from autotune.ds_config.auto import resolve_auto
 from autotune.ds_config.build import BATCH_KEYS, build_ds_config
 from autotune.errors import ConfigError, HardwareError, WorkloadError
-from autotune.evaluate.kinds import EMULATED, MODELLED
-from autotune.evaluate.wish import AUTO
-from autotune.gate.ask import ask_deepspeed
-from autotune.hardware import Device, find_gpu
+from autotune.evaluate.evaluator_kind import EvaluatorKind
+from autotune.evaluate.options import AUTO
+from autotune.gate.deepspeed_parser import ask_deepspeed
+from autotune.job.ceiling import parse_ceiling
+from autotune.job.device import Device, find_gpu
+from autotune.job.model_shape import ModelShape
+from autotune.job.workload import Workload
 from autotune.lint.finding import Finding, Severity
-from autotune.model_shape import ModelShape
 from autotune.pool import machine
-from autotune.predict.smallest import MAX_GPUS
+from autotune.predict.gpu_counts import MAX_GPUS
+from autotune.search.prelaunch_lint import lint_for
 from autotune.search.progress import Progress
-from autotune.search.refusal import lint_for
 from autotune.tune.request import TuneRequest
-from autotune.workload import Workload
 
 _CONNECT_S = 5.0
 
@@ -42,14 +42,14 @@ def check_modelled(request: TuneRequest) -> None:
     Raises:
         HardwareError: something is given that would be ignored; all of it is named.
     """
-    if request.evaluator != MODELLED:
+    if request.evaluator != EvaluatorKind.MODELLED:
         if request.devices is not None:
             raise HardwareError(
-                f"--devices {request.devices}: is for --evaluator {MODELLED}; trials that run are "
+                f"--devices {request.devices}: is for --evaluator modelled; trials that run are "
                 "on the devices that are there, so leave it out"
             )
         return
-    nothing_runs = f"nothing runs with --evaluator {MODELLED}, so leave it out"
+    nothing_runs = "nothing runs with --evaluator modelled, so leave it out"
     faults = []
     if request.gpus > MAX_GPUS:
         faults.append(f"--gpus {request.gpus}: the models go to {MAX_GPUS}")
@@ -96,9 +96,9 @@ def early_ceiling_bytes(
     """
     device_bytes = 0
     num_cpus = machine.num_cpus()
-    group_size = 1 if request.evaluator == EMULATED else request.gpus
+    group_size = 1 if request.evaluator == EvaluatorKind.EMULATED else request.gpus
     # With more ranks than CPUs the pool says what is there, as with auto the study itself.
-    if request.evaluator == MODELLED:
+    if request.evaluator == EvaluatorKind.MODELLED:
         assert request.gpu_type is not None
         device_bytes = find_gpu(request.gpu_type, extra=extra_devices).memory_bytes
     here = device_kind == "cpu" and request.ray_address is None and group_size <= num_cpus

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.study import StudyView
+from autotune.study.view import StudyView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,10 @@
 """`autotune run` from end to end: set up, search, confirm, export."""
 
-from autotune.evaluate.kinds import MODELLED
+from autotune.evaluate.evaluator_kind import EvaluatorKind
 from autotune.search.progress import Progress
-from autotune.study_lock import study_lock
-from autotune.tune.job import prepare
+from autotune.study.lock import study_lock
 from autotune.tune.modelled import tune_modelled
+from autotune.tune.prepare import prepare
 from autotune.tune.request import TuneRequest, TuneResult
 
 
@@ -18,7 +18,7 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
     job = prepare(request, progress)
     try:
         with study_lock(job.folder):
-            if job.wanted == MODELLED:
+            if job.wanted == EvaluatorKind.MODELLED:
                 return tune_modelled(job, progress)
             # Loaded here: it brings Ray, and a modelled study does without.
             from autotune.tune.on_pool import tune_on_pool

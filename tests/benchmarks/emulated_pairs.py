@@ -19,10 +19,10 @@ from typing import Any
 
 from autotune.ds_config.build import build_ds_config
 from autotune.evaluate import TrialRequest
-from autotune.model_shape import load_model_shape
-from autotune.outcome import Outcome, Status
-from autotune.predict.training import ModelSettings, Training, read_training
-from autotune.workload import Workload, resolve_workload
+from autotune.job.model_shape import load_model_shape
+from autotune.job.workload import Workload, resolve_workload
+from autotune.predict.training_job import ModelSettings, Training, read_training
+from autotune.study.outcome import Outcome, Status
 from tests.benchmarks.real_cards import EMULATED, KINDS, MEASURED, UNTIMED, Conditions, opened
 
 _ZERO = "zero_optimization"

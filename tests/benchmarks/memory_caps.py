@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autotune.ceiling import GIB
+from autotune.job.ceiling import GIB
 from tests.benchmarks.memory_rows.lines import open_writer
 from tests.benchmarks.memory_rows.progress import say
 from tests.benchmarks.memory_rows.rows import choose

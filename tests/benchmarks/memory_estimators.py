@@ -11,21 +11,23 @@ the allocated peak. The other two are asked for what they offer:
 
 from collections.abc import Callable
 
-from autotune.predict.memory.closed_form import estimate
+from autotune.predict.memory.closed_form import estimate_closed_form
 from autotune.predict.memory.summary import weigh
-from tests.predict.rows import H200, Row, bill, rows
+from tests.predict.rows import H200, Row, estimate, rows
 
 Estimator = Callable[[Row], float | None]
 
 
 def replay(row: Row) -> float:
     """This project's verdict."""
-    return bill(row.name).device.peak_allocated_bytes
+    return estimate(row.name).device.peak_allocated_bytes
 
 
 def closed_form(row: Row) -> float:
     """This project's screening."""
-    return estimate(row.training, workspace_bytes=H200.workspace_bytes).peak_allocated_bytes
+    return estimate_closed_form(
+        row.training, workspace_bytes=H200.workspace_bytes
+    ).peak_allocated_bytes
 
 
 def deepspeed(row: Row) -> float | None:

@@ -17,7 +17,7 @@ from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from autotune.search.candidate import TrialRecord
+from autotune.study.candidate import TrialRecord
 from tests.benchmarks.rank_agreement import read_study
 
 PLAIN_SCRIPT = Path(__file__).parents[1] / "export" / "plain_script.py"

@@ -18,14 +18,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from autotune.evaluate import TrialRequest
-from autotune.hardware import find_device
-from autotune.outcome import Status
-from autotune.predict.probe_file import read_probe
+from autotune.job.device import find_device
+from autotune.predict.links.probe_file import read_probe
 from autotune.predict.throughput import SpeedSurroundings, predict_throughput
-from autotune.search.candidate import TrialRecord, training_of
-from autotune.search.sampler import StoredStudy
-from autotune.study import StudyView
-from autotune.study_folder import STUDY_DB
+from autotune.study.candidate import TrialRecord, training_of
+from autotune.study.folder import STUDY_DB
+from autotune.study.outcome import Status
+from autotune.study.store import StoredStudy
+from autotune.study.view import StudyView
 from tests.benchmarks.real_cards import EMULATED, Conditions, opened
 
 _APART = 0.05

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.evaluate import Evaluator
-from autotune.evaluate.choose import make_evaluator
-from autotune.hardware import known_device
+from autotune.evaluate.factory import make_evaluator
+from autotune.job.device import known_device
+from autotune.job.workload import Workload
 from autotune.pool.pool import Pool, PoolRequest
-from autotune.predict.communication import Links
-from autotune.predict.probe_file import host_slowdown, read_probe
-from autotune.workload import Workload
+from autotune.predict.links.communication import Links
+from autotune.predict.links.probe_file import host_slowdown, read_probe
 
 MEASURED = "measured"
 EMULATED = "emulated"

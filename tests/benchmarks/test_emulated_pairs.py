@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.hardware import find_device
+from autotune.job.device import find_device
 from autotune.predict.memory.predict import Surroundings, predict_memory
 from tests.benchmarks.emulated_pairs import PAIRS, errors, print_table, training_of, workload_of
 
@@ -60,8 +60,8 @@ def test_where_ranks_differ_each_reserves_what_the_model_says_of_it(
             and "offload_optimizer.device" not in PAIRS[row["pair"]].zero
         ):
             around = Surroundings(device=find_device("h200"), rank=played[row["kind"]])
-            bill = predict_memory(training_of(PAIRS[row["pair"]], 2), around)
-            found.append(bill.device.peak_reserved_bytes / row["reserved_bytes"] - 1)
+            estimate = predict_memory(training_of(PAIRS[row["pair"]], 2), around)
+            found.append(estimate.device.peak_reserved_bytes / row["reserved_bytes"] - 1)
     assert len(found) == 14
     assert max(map(abs, found)) < 5e-4
 
@@ -74,8 +74,8 @@ def test_the_memory_model_is_right_on_every_real_rank(
     for row in rows[host]:
         if row["kind"] == "measured":
             training = training_of(PAIRS[row["pair"]], HOSTS[host])
-            bill = predict_memory(training, Surroundings(device=find_device("h200")))
-            found.append(bill.device.peak_allocated_bytes / row["allocated_bytes"] - 1)
+            estimate = predict_memory(training, Surroundings(device=find_device("h200")))
+            found.append(estimate.device.peak_allocated_bytes / row["allocated_bytes"] - 1)
     assert len(found) == number
     assert max(map(abs, found)) < 1e-4
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from statistics import median
 
-from autotune.evaluate.kinds import EMULATED
-from autotune.predict.throughput.rates import RATES, Rates
+from autotune.evaluate.evaluator_kind import EvaluatorKind
+from autotune.predict.throughput.constants import RATES, Rates
 from tests.predict.rows import DATA
 from tests.predict.throughput.timed import Timed, fitted, landscape, pairs, timed
 
@@ -95,7 +95,7 @@ def main() -> None:
         "pairs on two cards of another host": pairs("x2_other_host"),
         "pairs on two cards of a third host": pairs("x2_third_host"),
         "pairs on four cards": pairs("x4"),
-        "emulated pairs on two cards": pairs("x2", kind=EMULATED),
+        "emulated pairs on two cards": pairs("x2", kind=EvaluatorKind.EMULATED),
         "older landscape": landscape(older=True),
         "landscape": landscape(),
     }

@@ -20,15 +20,15 @@ from pathlib import Path
 from autotune.ds_config.build import build_ds_config
 from autotune.evaluate import TrialRequest
 from autotune.evaluate.measured import MeasuredEvaluator
-from autotune.model_shape import load_model_shape
-from autotune.outcome import Outcome, Phase, Status
+from autotune.job.model_shape import load_model_shape
+from autotune.job.workload import Workload, resolve_workload
 from autotune.pool.pool import Pool, PoolRequest
 from autotune.search.budget import Budget
-from autotune.search.candidate import Candidate
 from autotune.search.loop import Search
-from autotune.search.sampler import StoredStudy
 from autotune.space import load_space
-from autotune.workload import Workload, resolve_workload
+from autotune.study.candidate import Candidate
+from autotune.study.outcome import Outcome, Phase, Status
+from autotune.study.store import StoredStudy
 
 NUM_TRIALS = 30
 NUM_PAIRS = 7

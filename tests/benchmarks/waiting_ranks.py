@@ -14,7 +14,7 @@ from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 
-from autotune.step_times import num_warmup_steps
+from autotune.study.step_times import num_warmup_steps
 from tests.benchmarks.emulated_pairs import PAIRS
 from tests.predict.rows import DATA
 

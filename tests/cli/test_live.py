@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from autotune.cli.live import live_progress
-from autotune.outcome import Failure, Outcome, Status
-from autotune.search.candidate import Candidate
+from autotune.study.candidate import Candidate
+from autotune.study.outcome import Failure, Outcome, Status
 from tests.search.setting import setting
 
 CANDIDATE = Candidate(source="hf-auto", ds_config={}, model_settings={})

@@ -13,7 +13,7 @@ from autotune.ds_config.build import (
     without_searched,
 )
 from autotune.errors import ConfigError
-from autotune.workload import Workload
+from autotune.job.workload import Workload
 from tests.search.setting import tiny_workload
 
 WORKLOAD = tiny_workload(global_batch_size=24)

@@ -3,10 +3,10 @@ from typing import Any
 import pytest
 
 from autotune.ds_config.compiled_ops import compiled_ops
-from autotune.model_shape import PRESETS
+from autotune.job.model_shape import PRESETS
+from autotune.job.workload import resolve_workload
 from autotune.space import load_space
 from autotune.space.needed_ops import needed_ops
-from autotune.workload import resolve_workload
 
 OPTIMIZER = "zero_optimization.offload_optimizer.device"
 PARAM = "zero_optimization.offload_param.device"

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune import dotted
+from autotune.ds_config.fields.table import known_fields
 from autotune.ds_config.identity import identity
 from autotune.ds_config.inert import inert_keys
-from autotune.fields.table import known_fields
 
 ZERO = "zero_optimization"
 BATCH = {

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune import dotted
+from autotune.ds_config.fields.table import Field, field_of, known_fields
 from autotune.ds_config.inert import RULES, inert_keys
-from autotune.fields.table import Field, field_of, known_fields
 
 ZERO = "zero_optimization."
 

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 
 from autotune.ds_config.build import MICRO_BATCH, build_ds_config
 from autotune.evaluate import Evaluator, TrialRequest
-from autotune.outcome import Outcome, Phase, Status
-from autotune.workload import Workload
+from autotune.job.workload import Workload
+from autotune.study.outcome import Outcome, Phase, Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

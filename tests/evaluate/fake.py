@@ -10,7 +10,8 @@ from typing import Any
 
 from autotune import dotted
 from autotune.evaluate import CLEARLY_SLOWER, OnMark, TrialRequest
-from autotune.outcome import (
+from autotune.job.workload import Workload
+from autotune.study.outcome import (
     Failure,
     Measurement,
     Outcome,
@@ -19,7 +20,6 @@ from autotune.outcome import (
     RankMeasurement,
     Status,
 )
-from autotune.workload import Workload
 
 MIB = 2**20
 NUM_STEPS = 6

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from autotune.evaluate.measured import MeasuredEvaluator
-from autotune.model_shape import load_model_shape
+from autotune.job.model_shape import load_model_shape
+from autotune.job.workload import Workload, resolve_workload
 from autotune.pool.pool import Pool, PoolRequest
-from autotune.workload import Workload, resolve_workload
 from tests.evaluate.conformance import CHECKS, Check, Subject
 from tests.evaluate.fake import FakeEvaluator
 

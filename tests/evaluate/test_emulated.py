@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import WorkloadError
-from autotune.evaluate.choose import describe_choice, describe_shares, make_evaluator
 from autotune.evaluate.emulated import EmulatedEvaluator, charged_bytes
-from autotune.evaluate.wish import Wish
-from autotune.model_shape import load_model_shape
+from autotune.evaluate.factory import describe_choice, describe_shares, make_evaluator
+from autotune.evaluate.options import EvaluatorOptions
+from autotune.job.model_shape import load_model_shape
+from autotune.job.workload import Workload, resolve_workload
 from autotune.pool.pool import Pool, PoolRequest
-from autotune.predict.memory.predict import NCCL_BYTES, fattest_rank
-from autotune.predict.training import ModelSettings, read_training
-from autotune.workload import Workload, resolve_workload
+from autotune.predict.memory.predict import NCCL_BYTES, peak_rank
+from autotune.predict.training_job import ModelSettings, read_training
 from tests.evaluate.conformance import CHECKS, Check, Subject
 
 CEILING_BYTES = 512 * 2**20
@@ -130,9 +130,9 @@ def test_what_auto_came_to_is_said_with_what_it_leaves_out() -> None:
 def test_a_node_has_up_to_eight_ranks_unless_told(
     gpus: int, given: int | None, expected: int
 ) -> None:
-    wish = Wish(evaluator="emulated", gpus=gpus, gpus_per_node=given)
-    wish.check()
-    assert wish.gpus_per_node_of("emulated") == expected
+    evaluator_options = EvaluatorOptions(evaluator="emulated", gpus=gpus, gpus_per_node=given)
+    evaluator_options.check()
+    assert evaluator_options.gpus_per_node_of("emulated") == expected
 
 
 @pytest.mark.ray
@@ -142,7 +142,7 @@ def test_at_stage_2_the_fattest_rank_is_played_and_named(
     request = subject.request("fattest", stage=2, reduce_bucket_size=100_000)
     settings = ModelSettings.of_trial(request.model_settings)
     training = read_training(request.ds_config, subject.workload, settings)
-    fattest = fattest_rank(training, evaluator.device)
+    fattest = peak_rank(training, evaluator.device)
     assert fattest != 0
     outcome = subject.evaluate(request)
     assert [rank.rank for rank in outcome.measured.ranks] == [fattest]
@@ -161,7 +161,7 @@ def test_where_the_memory_model_cannot_say_the_last_rank_is_played(
     def fattest(*_: object) -> int:
         raise WorkloadError("cannot be traced")
 
-    monkeypatch.setattr("autotune.evaluate.emulated.fattest_rank", fattest)
+    monkeypatch.setattr("autotune.evaluate.emulated.peak_rank", fattest)
     for stage, played in ((2, RANKS - 1), (1, 0)):
         request = subject.request(f"unread-{stage}", stage=stage, reduce_bucket_size=100_000)
         outcome = subject.evaluate(request)

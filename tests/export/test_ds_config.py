@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from autotune import dotted
 from autotune.evaluate import TrialRequest
 from autotune.export.ds_config import exported_ds_config
-from autotune.proposal import Scalar
 from autotune.search.baselines import first_trials
-from autotune.search.candidate import TrialRecord, candidate_of_proposal
-from autotune.search.confirm import Confirmation
 from autotune.search.progress import Silent
 from autotune.space import load_space
-from autotune.study import StudyView
+from autotune.space.proposal import Scalar
+from autotune.study.candidate import TrialRecord, candidate_of_proposal
+from autotune.study.confirmation import Confirmation
+from autotune.study.view import StudyView
 from tests.search.setting import setting
 
 WORKLOAD_KEYS = {

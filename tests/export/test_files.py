@@ -12,8 +12,8 @@ from autotune.errors import ExportError
 from autotune.export import write_study_files
 from autotune.export.ds_config import exported_ds_config
 from autotune.search.progress import Silent
-from autotune.search.sampler import StoredStudy
-from autotune.study import StudyView
+from autotune.study.store import StoredStudy
+from autotune.study.view import StudyView
 from autotune.tune import TuneRequest, run_study
 from tests.cli.calls import autotune, autotune_here, tree
 from tests.export.recompute import check_numbers

@@ -46,7 +46,7 @@ def test_a_warning_is_told_beside_the_export(
 ) -> None:
     warning = Finding(rule="x", severity=Severity.WARNING, field="a", message="a: as if")
     note = Finding(rule="y", severity=Severity.NOTE, field="b", message="b: harmless")
-    with patch("autotune.search.refusal.lint", return_value=(warning, note)):
+    with patch("autotune.search.prelaunch_lint.lint", return_value=(warning, note)):
         result = _run(tmp_path / "s")
     assert result.record is not None
     assert result.record["lint"]["verdict"] == "warning"

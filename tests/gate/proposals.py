@@ -4,11 +4,11 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from autotune.model_shape import load_model_shape
+from autotune.job.model_shape import load_model_shape
+from autotune.job.workload import Workload, resolve_workload
 from autotune.search.baselines import first_trials
-from autotune.search.candidate import Candidate, candidate_of_proposal
 from autotune.space import Choices, Parameter, SearchSpace, load_space
-from autotune.workload import Workload, resolve_workload
+from autotune.study.candidate import Candidate, candidate_of_proposal
 
 _BASES: tuple[dict[str, Any], ...] = (
     {},

@@ -6,10 +6,10 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from autotune.gate import GateRequest, gate
-from autotune.gate.fix import fix_config
+from autotune.gate.fixes.fix import fix_config
 from autotune.gate.request import STDIN
 from autotune.report.gate import WRITERS, print_result
-from autotune.search.refusal import lint_for
+from autotune.search.prelaunch_lint import lint_for
 from tests.gate.records import write
 from tests.lint.mutations import mutated
 from tests.search.setting import tiny_workload

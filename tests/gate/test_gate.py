@@ -9,10 +9,10 @@ import pytest
 
 from autotune.errors import AutotuneError, ConfigError, GateError
 from autotune.gate import GateRequest, GateResult, gate
-from autotune.gate.ask import Answer, as_deepspeed_sees_it, deepspeed_refuses
-from autotune.gate.hardware import planned_device
-from autotune.gate.reading import planned_launch
-from autotune.gate.rules import page_or_raise, pages
+from autotune.gate.deepspeed_parser import Answer, as_deepspeed_sees_it, deepspeed_refuses
+from autotune.gate.fit.hardware import planned_device
+from autotune.gate.inputs import planned_launch
+from autotune.gate.rules import pages, rule_or_raise
 from autotune.lint.finding import Severity, Verdict
 from autotune.lint.subject import Launch, Launcher, Subject
 from tests.gate.records import write
@@ -84,7 +84,7 @@ def test_an_unknown_rule_is_refused_with_the_nearest() -> None:
     with pytest.raises(GateError, match="--ignore unknown-kee: no such rule; did you mean unknown"):
         _gated(CLEAN, ignore=frozenset({"unknown-kee"}))
     with pytest.raises(GateError, match="--explain zzz: no such rule; autotune gate --list-rules"):
-        page_or_raise("zzz", option="--explain")
+        rule_or_raise("zzz", option="--explain")
 
 
 @pytest.mark.parametrize("page", pages().values(), ids=lambda page: page.id)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from autotune.lint.finding import Severity
-from autotune.search.refusal import lint_for, refusal
+from autotune.search.prelaunch_lint import lint_for, refusal
 from tests.gate.proposals import drawn
 
 pytestmark = pytest.mark.timeout(300)

@@ -6,8 +6,8 @@ from typing import Any
 
 from autotune.ds_config.build import build_ds_config
 from autotune.evaluate import TrialRequest
-from autotune.model_shape import shape_from_hf_config
-from autotune.workload import Workload
+from autotune.job.model_shape import shape_from_hf_config
+from autotune.job.workload import Workload
 from tests.predict.rows import DATA, SIZES, _ds_config
 
 Line = Mapping[str, str]

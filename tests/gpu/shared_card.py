@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autotune.trial import ending, wire
+from autotune.trial import process_exit, wire
 from autotune.trial.build_locks import remove_stale_locks
 from autotune.trial.preload import preload
 
@@ -66,7 +66,7 @@ def _become_rank(
     code = 1
     try:
         os.setsid()
-        ending.die_with_parent(parent, signal.SIGKILL)
+        process_exit.die_with_parent(parent, signal.SIGKILL)
         from autotune.trial.device.cuda import CudaDevice
         from autotune.trial.rank import run_rank
         from autotune.trial.spec import TrialSpec
@@ -114,7 +114,7 @@ def _follow(ranks: Sequence[_Rank]) -> None:
         if any(isinstance(rank.said, str) for rank in ranks):
             deadline = min(deadline, time.monotonic() + 5)
     for rank in ranks:
-        ending.kill_group(rank.pid)
+        process_exit.kill_group(rank.pid)
         os.waitpid(rank.pid, 0)
         os.close(rank.fd)
 

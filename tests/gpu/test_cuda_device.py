@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from autotune.outcome import Phase, Status
 from autotune.pool import machine
 from autotune.pool.pool import Pool, PoolRequest
+from autotune.study.outcome import Phase, Status
 from autotune.trial.device.cuda import COMING_BYTES
 from autotune.trial.spec import StepRule, TrialSpec
 from tests import rank_processes

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from autotune.model_shape import shape_from_hf_config
-from autotune.outcome import Phase, RankMeasurement, rank_from_json
+from autotune.job.model_shape import shape_from_hf_config
+from autotune.job.workload import resolve_workload
 from autotune.pool.slot import _parent_environment
-from autotune.predict.memory.predict import fattest_rank
-from autotune.predict.training import ModelSettings, read_training
+from autotune.predict.memory.predict import peak_rank
+from autotune.predict.training_job import ModelSettings, read_training
+from autotune.study.outcome import Phase, RankMeasurement, rank_from_json
 from autotune.trial.spec import Emulation, StepRule, TrialSpec
-from autotune.workload import resolve_workload
 from tests.predict.rows import H200
 
 pytestmark = pytest.mark.gpu
@@ -100,7 +100,7 @@ def real_trial(make_spec: MakeSpec, *, stage: int, world: int, **fields: Any) ->
         "ceiling_bytes": 1 << 40,
         "num_threads": 2,
         "steps": StepRule(min_steps=2, max_steps=2),
-        "silence_s": dict.fromkeys(Phase, 120.0),
+        "hang_timeouts_s": dict.fromkeys(Phase, 120.0),
     }
     return make_spec(values, gpus=world, global_batch_size=2 * world, **defaults | fields)
 
@@ -128,7 +128,7 @@ def played_rank(spec: TrialSpec) -> int:
         seq_len=spec.seq_len,
         global_batch_size=int(spec.ds_config["train_batch_size"]),
     )
-    return fattest_rank(read_training(spec.ds_config, workload, ModelSettings()), H200)
+    return peak_rank(read_training(spec.ds_config, workload, ModelSettings()), H200)
 
 
 def peaks(rank: RankMeasurement) -> Mapping[Phase, int]:

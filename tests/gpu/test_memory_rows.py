@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from autotune.ceiling import GIB
 from autotune.evaluate.emulated import EmulatedEvaluator
-from autotune.outcome import Phase, Status
+from autotune.job.ceiling import GIB
 from autotune.pool.pool import Pool
+from autotune.study.outcome import Phase, Status
 from tests.gpu.rows import Line, lines, request_of, workload_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.ray]

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from autotune.model_shape import PRESETS
-from autotune.outcome import Phase, Status
+from autotune.job.model_shape import PRESETS
 from autotune.pool import machine
 from autotune.pool.pool import Pool, PoolRequest
+from autotune.study.outcome import Phase, Status
 from autotune.trial.spec import StepRule, TrialSpec
 from tests import rank_processes
 from tests.pool_trials import PoolTrials
@@ -125,9 +125,9 @@ def test_a_killed_rank_ends_the_trial_and_is_named(
 
 def test_a_hung_rank_times_out_and_is_named(trials: Trials, spec_on_cards: MakeSpec) -> None:
     limit_s = 4.0
-    silence_s = dict.fromkeys(Phase, 60.0) | {Phase.STEADY: limit_s}
+    hang_timeouts_s = dict.fromkeys(Phase, 60.0) | {Phase.STEADY: limit_s}
     outcome, noticed_s = trials.run_and_signal(
-        spec_on_cards({STAGE: 3}, steps=_ENDLESS, silence_s=silence_s), 1, SIGSTOP
+        spec_on_cards({STAGE: 3}, steps=_ENDLESS, hang_timeouts_s=hang_timeouts_s), 1, SIGSTOP
     )
     empty_s = trials.empty_s()
     _tell(fault="hung", limit_s=limit_s, noticed_s=noticed_s, empty_s=empty_s)

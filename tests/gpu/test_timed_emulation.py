@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from autotune.outcome import Measurement, Status
+from autotune.study.outcome import Measurement, Status
 from tests.benchmarks.emulated_pairs import spread, steady_s
 from tests.benchmarks.real_cards import EMULATED, MEASURED, Conditions, opened
 from tests.gpu.rows import lines, request_of, workload_of

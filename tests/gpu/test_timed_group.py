@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
-from autotune.hardware import CATALOGUE
-from autotune.predict.communication import Group, Links, collective_s
+from autotune.job.device import CATALOGUE
+from autotune.predict.links.communication import Group, Links, collective_s
 from autotune.trial.timed_group import group
 
 pytestmark = pytest.mark.gpu

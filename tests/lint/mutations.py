@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from autotune.ds_config.build import build_ds_config
-from autotune.fields.table import known_fields
+from autotune.ds_config.fields.table import known_fields
 from tests.lint.cases import all_cases
 from tests.search.setting import tiny_workload
 

@@ -16,7 +16,7 @@ from autotune.plan import (
     plan_scale_out,
     plan_space,
 )
-from autotune.predict.smallest import COUNTS, smallest_fitting
+from autotune.predict.gpu_counts import COUNTS, smallest_fitting
 from tests.plan.conftest import CONFIG, SMALL_SPACE
 
 app = typer.Typer()
@@ -42,10 +42,10 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> ConfigPlan:
 
 def test_a_config_gets_an_itemised_bill(planned: ConfigPlan) -> None:
     result = planned
-    device = result.bill.device
+    device = result.estimate.device
     assert sum(device.items.values()) == device.peak_allocated_bytes
     assert result.fits
-    assert result.bill.method == "replay"
+    assert result.estimate.method == "replay"
     assert result.training.accumulation == 2
 
 
@@ -134,7 +134,10 @@ def test_checkpointing_changes_the_bill(config: Path) -> None:
         plan_config(request(ds_config=config, activation_checkpointing=flag))
         for flag in (False, True)
     )
-    assert recomputed.bill.device.peak_allocated_bytes < 0.7 * kept.bill.device.peak_allocated_bytes
+    assert (
+        recomputed.estimate.device.peak_allocated_bytes
+        < 0.7 * kept.estimate.device.peak_allocated_bytes
+    )
 
 
 def test_the_smallest_number_of_gpus_fits_and_the_next_smaller_does_not(
@@ -150,7 +153,7 @@ def test_the_smallest_number_of_gpus_fits_and_the_next_smaller_does_not(
 @pytest.mark.parametrize("gpus", [1, 3, 4_096])
 def test_any_number_of_gpus_works(config: Path, gpus: int) -> None:
     result = plan_config(request(model="125m", ds_config=config, gpus=gpus, gpu_type="b200"))
-    assert result.bill.device.peak_allocated_bytes > 0
+    assert result.estimate.device.peak_allocated_bytes > 0
 
 
 def test_a_config_without_precision_is_planned_as_fp32(tmp_path: Path) -> None:
@@ -194,8 +197,8 @@ def test_a_space_gets_a_table_of_what_fits(planned_space: SpacePlan) -> None:
 
 def test_the_best_of_a_line_is_confirmed_by_replay(planned_space: SpacePlan) -> None:
     for line in planned_space.lines:
-        assert line.bill.method == "replay"
-        assert bool(line.best) == bool(line.bill.fits)
+        assert line.estimate.method == "replay"
+        assert bool(line.best) == bool(line.estimate.fits)
 
 
 def test_a_space_that_nowhere_fits_exits_with_1(space: Path) -> None:
@@ -309,8 +312,8 @@ def test_a_model_that_nobody_wrote_down_is_planned_from_its_code(
     }
     (tmp_path / "config.json").write_text(json.dumps(shape))
     result = plan_config(request(model=str(tmp_path), ds_config=config, seq_len=256))
-    assert result.bill.method == "traced"
-    assert "model family qwen3" in result.bill.unmeasured
+    assert result.estimate.method == "traced"
+    assert "model family qwen3" in result.estimate.unmeasured
     assert result.fits
 
 

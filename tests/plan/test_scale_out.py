@@ -107,7 +107,7 @@ def test_the_fastest_may_be_what_the_closed_form_finds_a_little_too_large() -> N
     (world,) = plan_scale_out(asked, (8,)).worlds
     of_one = plan_space(asked)
     assert world.throughput is not None
-    fitting = [line.throughput for line in of_one.lines if line.bill.fits and line.throughput]
+    fitting = [line.throughput for line in of_one.lines if line.estimate.fits and line.throughput]
     fastest = max(throughput.tokens_per_s for throughput in fitting)
     assert world.throughput.tokens_per_s >= fastest
 
@@ -159,11 +159,11 @@ def test_the_table_shows_what_the_verdict_goes_by(tmp_path: Path) -> None:
     asked = request(ds_config=file)
     here, there = plan_scale_out(asked, (8, 64)).worlds
     alone = plan_config(asked)
-    assert here.bill == alone.bill
+    assert here.estimate == alone.estimate
     assert not here.fits
     assert there.fits
-    assert here.bill is not None
-    device = here.bill.device
+    assert here.estimate is not None
+    device = here.estimate.device
     allocated = round(device.peak_allocated_bytes * (1 + device.margin)) + device.outside_bytes
     assert device.ceiling_bytes is not None
     assert allocated < device.ceiling_bytes < device.needed_bytes

@@ -13,14 +13,14 @@ import pytest
 from ray.cluster_utils import Cluster
 
 from autotune.errors import DispatchError
-from autotune.outcome import Phase
 from autotune.pool import local_ray, placement
 from autotune.pool.pool import Pool, PoolRequest
 from autotune.pool.rank_run import RankRun
 from autotune.pool.slot import Slot
 from autotune.pool.watcher import MARK_VARIABLE
 from autotune.sigterm import interrupted_by_sigterm
-from autotune.trial.ending import kill_group
+from autotune.study.outcome import Phase
+from autotune.trial.process_exit import kill_group
 from autotune.trial.spec import StepRule, TrialSpec
 from tests import rank_processes
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from autotune.evaluate.verdict import outcome_of
-from autotune.outcome import Outcome, Phase, Status
+from autotune.evaluate.judge_reports import outcome_of
 from autotune.pool import machine
 from autotune.pool.pool import Pool, PoolRequest
-from autotune.predict.communication import PCIE_SHARE, Links
-from autotune.predict.networks import Network
+from autotune.predict.links.communication import PCIE_SHARE, Links
+from autotune.predict.links.networks import Network
+from autotune.study.outcome import Outcome, Phase, Status
 from autotune.trial.spec import Emulation, StepRule, TrialSpec
 
 pytestmark = pytest.mark.ray

@@ -8,8 +8,8 @@ import pytest
 from ray.cluster_utils import Cluster
 
 from autotune.errors import DispatchError
-from autotune.outcome import Phase
 from autotune.pool.pool import Pool, PoolRequest
+from autotune.study.outcome import Phase
 from autotune.trial.spec import StepRule, TrialSpec
 
 pytestmark = pytest.mark.ray

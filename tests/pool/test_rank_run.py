@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from autotune.outcome import DeviceClocks, Phase
 from autotune.pool import rank_run
 from autotune.pool.rank_run import RankRun
+from autotune.study.outcome import DeviceClocks, Phase
 from autotune.trial.failure_kind import FailureKind
 from autotune.trial.spec import TrialSpec
 

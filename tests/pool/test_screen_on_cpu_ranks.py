@@ -11,14 +11,14 @@ import pytest
 from autotune.ds_config.build import MICRO_BATCH
 from autotune.evaluate import TrialRequest
 from autotune.evaluate.measured import MeasuredEvaluator
-from autotune.hardware import known_device
-from autotune.model_shape import load_model_shape
-from autotune.outcome import Status
+from autotune.job.device import known_device
+from autotune.job.model_shape import load_model_shape
+from autotune.job.workload import resolve_workload
 from autotune.pool.pool import Pool, PoolRequest
-from autotune.search.candidate import Candidate, candidate_of_proposal
-from autotune.search.screen import Screen
+from autotune.search.memory_screen import Screen
 from autotune.space import load_space
-from autotune.workload import resolve_workload
+from autotune.study.candidate import Candidate, candidate_of_proposal
+from autotune.study.outcome import Status
 
 pytestmark = pytest.mark.ray
 

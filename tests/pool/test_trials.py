@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from autotune.errors import DispatchError, HardwareError
-from autotune.model_shape import PRESETS
-from autotune.outcome import Outcome, Phase, Status
+from autotune.job.model_shape import PRESETS
 from autotune.pool.build import build_on_every_node
 from autotune.pool.pool import Pool, PoolRequest
-from autotune.search.confirm import LOSS_TOLERANCE, global_losses
+from autotune.study.confirmation import LOSS_TOLERANCE, global_losses
+from autotune.study.outcome import Outcome, Phase, Status
 from autotune.trial.spec import StepRule, TrialSpec
 from tests import rank_processes
 from tests.pool_trials import PoolTrials
@@ -176,8 +176,8 @@ def test_a_killed_rank_ends_the_trial_within_seconds_and_is_named(
 
 
 def test_a_stopped_rank_times_out_and_is_named(trials: PoolTrials, make_spec: MakeSpec) -> None:
-    silence_s = dict.fromkeys(Phase, 60.0) | {Phase.STEADY: 1.5}
-    spec = make_spec({STAGE: 2}, steps=_ENDLESS, silence_s=silence_s)
+    hang_timeouts_s = dict.fromkeys(Phase, 60.0) | {Phase.STEADY: 1.5}
+    spec = make_spec({STAGE: 2}, steps=_ENDLESS, hang_timeouts_s=hang_timeouts_s)
     outcome, seconds = trials.run_and_signal(spec, 0, SIGSTOP)
     assert seconds < 6
     assert outcome.status is Status.TIMED_OUT

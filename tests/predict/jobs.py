@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from autotune.model_shape import PRESETS, ModelShape, shape_from_hf_config
-from autotune.predict.memory.families import program
+from autotune.job.model_shape import PRESETS, ModelShape, shape_from_hf_config
+from autotune.job.workload import Workload
 from autotune.predict.memory.replay import Replayed, replay
-from autotune.predict.training import ModelSettings, Training, read_training
-from autotune.workload import Workload
+from autotune.predict.program.families import program
+from autotune.predict.training_job import ModelSettings, Training, read_training
 
 HOPPER_WORKSPACE_BYTES = 32 * 2**20
 

@@ -8,13 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from autotune.ceiling import GIB
-from autotune.hardware import find_device
-from autotune.model_shape import ModelShape
-from autotune.predict.memory.bill import Bill
+from autotune.job.ceiling import GIB
+from autotune.job.device import find_device
+from autotune.job.model_shape import ModelShape
+from autotune.job.workload import Workload
+from autotune.predict.memory.estimate import MemoryEstimate
 from autotune.predict.memory.predict import CONTEXT_BYTES, Surroundings, predict_memory
-from autotune.predict.training import ModelSettings, Training, read_training
-from autotune.workload import Workload
+from autotune.predict.training_job import ModelSettings, Training, read_training
 from tests.benchmarks.memory_rows.lines import read_job
 
 DATA = Path(__file__).parents[1] / "data"
@@ -93,7 +93,7 @@ def more_rows() -> tuple[Row, ...]:
 
 
 @cache
-def bill(name: str) -> Bill:
+def estimate(name: str) -> MemoryEstimate:
     """Return the prediction for a row, replayed once for all tests."""
     row = next(row for row in (*rows(), *more_rows()) if row.name == name)
     # Every row is of rank 0; of real ranks it was the first's numbers that were kept.

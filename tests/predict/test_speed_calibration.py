@@ -7,7 +7,7 @@ import pytest
 
 from autotune.predict.speed_calibration import HOSTS, LEAST_WIDTH, SpeedCalibration, TimedTrial
 from autotune.predict.throughput import SpeedSurroundings, predict_throughput
-from autotune.predict.training import Training
+from autotune.predict.training_job import Training
 from tests.predict.jobs import job
 from tests.predict.rows import H200
 from tests.predict.throughput.timed import Timed, landscape, pairs

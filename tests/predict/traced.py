@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from autotune.model_shape import shape_from_hf_config
-from autotune.predict.training import Training
+from autotune.job.model_shape import shape_from_hf_config
+from autotune.predict.training_job import Training
 from tests.predict.jobs import job
 
 COMMON: dict[str, Any] = {

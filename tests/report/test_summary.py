@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from autotune.export.trials_csv import trials_table
-from autotune.outcome import DeviceClocks, Outcome, Phase, RankMeasurement, Status
 from autotune.report.summary import _table, result_json, summarize
-from autotune.search.confirm import is_complete
 from autotune.search.progress import Silent
+from autotune.study.confirmation import is_complete
+from autotune.study.outcome import DeviceClocks, Outcome, Phase, RankMeasurement, Status
 from autotune.tune import TuneRequest, TuneResult, run_study
 from tests.evaluate.fake import MIB
 from tests.search.setting import FEW_POINTS, Setting, setting, small_space

@@ -3,12 +3,12 @@
 import itertools
 from functools import cache
 
-from autotune.outcome import Outcome, Phase, Status
-from autotune.predict.memory.bill import DeviceBill
-from autotune.search.candidate import Candidate, candidate_of_proposal
-from autotune.search.rejection import Rejection
-from autotune.search.sampler import StoredStudy
-from autotune.search.screen import Screen
+from autotune.predict.memory.estimate import DeviceEstimate
+from autotune.search.memory_screen import Screen
+from autotune.study.candidate import Candidate, candidate_of_proposal
+from autotune.study.outcome import Outcome, Phase, Status
+from autotune.study.rejection import Rejection
+from autotune.study.store import StoredStudy
 from tests.evaluate.fake import FakeEvaluator
 from tests.search.simulated import Simulation, workload_7b
 
@@ -16,8 +16,8 @@ GIB = 2**30
 WORKLOAD = workload_7b()
 SMALL = workload_7b(num_layers=3)
 """As wide as 7b, so that the items weigh alike, but replayed in a few milliseconds."""
-PREDICTED: dict[str, DeviceBill] = {}
-PREDICTED_7B: dict[str, DeviceBill] = {}
+PREDICTED: dict[str, DeviceEstimate] = {}
+PREDICTED_7B: dict[str, DeviceEstimate] = {}
 
 
 def simulation(ceiling_bytes: int = 72 * GIB, *, bias: float = 0.0) -> Simulation:

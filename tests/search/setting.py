@@ -5,18 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.model_shape import load_model_shape
-from autotune.outcome import Outcome, Status
+from autotune.job.model_shape import load_model_shape
+from autotune.job.workload import Workload, resolve_workload
 from autotune.search.budget import Budget
-from autotune.search.candidate import Candidate, TrialRecord
 from autotune.search.loop import Search
 from autotune.search.progress import Progress, Silent
-from autotune.search.sampler import StoredStudy
 from autotune.space import SearchSpace, load_space
 from autotune.space.reading import read_parameters
-from autotune.study import StudySetup
-from autotune.study_folder import OpenedStudy, open_study
-from autotune.workload import Workload, resolve_workload
+from autotune.study.candidate import Candidate, TrialRecord
+from autotune.study.folder import OpenedStudy, open_study
+from autotune.study.outcome import Outcome, Status
+from autotune.study.store import StoredStudy
+from autotune.study.view import StudySetup
 from tests.evaluate.fake import MIB, FakeEvaluator
 
 CEILING_BYTES = 160 * MIB

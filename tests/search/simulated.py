@@ -8,28 +8,28 @@ from pathlib import Path
 from typing import Any
 
 from autotune.evaluate import TrialRequest
-from autotune.hardware import Device, find_device
-from autotune.model_shape import load_model_shape
-from autotune.outcome import Outcome, Phase, PhaseMemory, Status
-from autotune.predict.memory.bill import DeviceBill
-from autotune.predict.memory.items import Part
+from autotune.job.device import Device, find_device
+from autotune.job.model_shape import load_model_shape
+from autotune.job.workload import Workload, resolve_workload
+from autotune.predict.memory.estimate import DeviceEstimate
 from autotune.predict.memory.predict import Surroundings, predict_memory
+from autotune.predict.program.items import Part
 from autotune.predict.throughput import SpeedSurroundings
-from autotune.predict.training import ModelSettings, read_training
-from autotune.proposal import Scalar
+from autotune.predict.training_job import ModelSettings, read_training
 from autotune.search.budget import Budget
-from autotune.search.candidate import Candidate, candidate_of_proposal
 from autotune.search.loop import Search
+from autotune.search.memory_screen import Screen
 from autotune.search.progress import Silent
-from autotune.search.sampler import StoredStudy
-from autotune.search.screen import Screen
-from autotune.search.speed import SpeedModel
+from autotune.search.speed_model import SpeedModel
 from autotune.space import SearchSpace, load_space
-from autotune.study import StudySetup, StudyView
-from autotune.study_folder import open_study
+from autotune.space.proposal import Scalar
+from autotune.study.candidate import Candidate, candidate_of_proposal
+from autotune.study.folder import open_study
+from autotune.study.outcome import Outcome, Phase, PhaseMemory, Status
+from autotune.study.store import StoredStudy
+from autotune.study.view import StudySetup, StudyView
 from autotune.tune import TuneRequest, TuneResult, run_study
-from autotune.tune.target import Target
-from autotune.workload import Workload, resolve_workload
+from autotune.tune.scale_up import Target
 from tests.evaluate.fake import FakeEvaluator
 
 H100 = find_device("h100-80gb")
@@ -66,7 +66,7 @@ class Simulation:
     """Relative: it is off by at most this much more, each config by its own."""
     wrong: Callable[[TrialRequest], Outcome | None] = lambda _: None
     """May decide an outcome before the simulation does."""
-    predicted: dict[str, DeviceBill] = field(default_factory=dict)
+    predicted: dict[str, DeviceEstimate] = field(default_factory=dict)
     """By config, to save replays; may be shared between simulations of one workload."""
 
     def __post_init__(self) -> None:
@@ -102,7 +102,7 @@ class Simulation:
             workload=self.workload,
         )
 
-    def bill(self, candidate: Candidate) -> DeviceBill:
+    def estimate(self, candidate: Candidate) -> DeviceEstimate:
         """Return what the model says."""
         settings = dict(candidate.model_settings)
         key = json.dumps([candidate.ds_config, settings], sort_keys=True)
@@ -121,10 +121,10 @@ class Simulation:
     def true_allocated_bytes(self, candidate: Candidate) -> int:
         key = json.dumps([candidate.ds_config, dict(candidate.model_settings)], sort_keys=True)
         noise = self.noise * random.Random(key).uniform(-1, 1)
-        return round(self.bill(candidate).peak_allocated_bytes * (1 + self.bias) * (1 + noise))
+        return round(self.estimate(candidate).peak_allocated_bytes * (1 + self.bias) * (1 + noise))
 
     def true_bytes(self, candidate: Candidate) -> int:
-        return self.true_allocated_bytes(candidate) + self.bill(candidate).outside_bytes
+        return self.true_allocated_bytes(candidate) + self.estimate(candidate).outside_bytes
 
     def fits(self, candidate: Candidate) -> bool:
         return self.true_bytes(candidate) <= self.ceiling_bytes
@@ -132,9 +132,9 @@ class Simulation:
     def outcome(self, candidate: Candidate, request: TrialRequest | None = None) -> Outcome:
         """Return what becomes of a trial."""
         evaluator = FakeEvaluator(workload=self.workload, ceiling_bytes=self.ceiling_bytes)
-        bill, needed = self.bill(candidate), self.true_bytes(candidate)
+        estimate, needed = self.estimate(candidate), self.true_bytes(candidate)
         if needed > self.ceiling_bytes:
-            phase = Phase.INIT if bill.part == Part.INIT.value else Phase.FIRST_STEP
+            phase = Phase.INIT if estimate.part == Part.INIT.value else Phase.FIRST_STEP
             return evaluator.failed(Status.OVER_CEILING, "as if", phase=phase, needed_bytes=needed)
         request = request or TrialRequest(
             number=0,

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from autotune import dotted
 from autotune.ds_config.auto import auto_buckets
 from autotune.ds_config.build import MICRO_BATCH
-from autotune.outcome import Failure, Outcome, Phase, Status
 from autotune.search.baselines import Baseline, first_trials
-from autotune.search.candidate import Candidate
 from autotune.space import load_space
+from autotune.study.candidate import Candidate
+from autotune.study.outcome import Failure, Outcome, Phase, Status
 from tests.evaluate.fake import MIB
 from tests.search.setting import setting, tiny_workload
 

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from autotune.evaluate import TrialRequest
-from autotune.outcome import Measurement, Outcome, Phase, PhaseMemory, RankMeasurement, Status
-from autotune.search.candidate import Candidate, TrialRecord
-from autotune.search.confirm import LOSS_TOLERANCE, Confirmation, confirm, run_label
+from autotune.search.confirm import confirm, run_label
 from autotune.search.progress import Silent
+from autotune.study.candidate import Candidate, TrialRecord
+from autotune.study.confirmation import LOSS_TOLERANCE, Confirmation
+from autotune.study.outcome import Measurement, Outcome, Phase, PhaseMemory, RankMeasurement, Status
 from tests.evaluate.fake import FakeEvaluator
 from tests.search.setting import tiny_workload
 

@@ -7,10 +7,10 @@ import pytest
 
 from autotune.errors import ConfigError, DispatchError
 from autotune.evaluate import TrialRequest
-from autotune.outcome import Outcome, Status
-from autotune.search.candidate import Candidate
 from autotune.search.progress import Silent
-from autotune.search.sampler import StoredStudy
+from autotune.study.candidate import Candidate
+from autotune.study.outcome import Outcome, Status
+from autotune.study.store import StoredStudy
 from tests.evaluate.fake import MIB, FakeEvaluator, wait_until
 from tests.search.setting import (
     Setting,

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from autotune.ds_config.build import MICRO_BATCH
-from autotune.predict.memory.bill import DeviceBill
+from autotune.predict.memory.estimate import DeviceEstimate
 from autotune.report.summary import result_json, summarize
-from autotune.search.candidate import Candidate
+from autotune.search.memory_screen import Screen
 from autotune.search.proposer import MAX_REJECTIONS, Proposer
-from autotune.search.rejection import Evidence, Rejection, read_rejections
-from autotune.search.sampler import StoredStudy
-from autotune.search.screen import Screen
-from autotune.study import StudyView
+from autotune.study.candidate import Candidate
+from autotune.study.rejection import Evidence, Rejection, read_rejections
+from autotune.study.store import StoredStudy
+from autotune.study.view import StudyView
 from tests.search.setting import small_space
 from tests.search.simulated import Simulation, launched, reopened, workload_7b
 
@@ -25,7 +25,7 @@ GIB = 2**30
 WORKLOAD = workload_7b(num_layers=4)
 TIGHT_BYTES = 17 * GIB // 2
 """A third of the default space fits."""
-PREDICTED: dict[str, DeviceBill] = {}
+PREDICTED: dict[str, DeviceEstimate] = {}
 BASE: Mapping[str, Any] = {
     "zero_optimization": {"stage": 0},
     "train_micro_batch_size_per_gpu": 32,

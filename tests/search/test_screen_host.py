@@ -2,11 +2,11 @@
 
 import pytest
 
-from autotune.predict.memory.bill import HostBill
+from autotune.predict.memory.estimate import HostEstimate
 from autotune.predict.memory.predict import Surroundings, predict_memory
-from autotune.search.candidate import Candidate, training_of
-from autotune.search.rejection import Evidence, Rejection
-from autotune.search.screen import Screen
+from autotune.search.memory_screen import Screen
+from autotune.study.candidate import Candidate, training_of
+from autotune.study.rejection import Evidence, Rejection
 from tests.search.screening import GIB, simulation, teach
 from tests.search.simulated import H100
 
@@ -21,21 +21,21 @@ def screen(host_bytes: int | None) -> Screen:
     return screen
 
 
-def host_bill(candidate: Candidate) -> HostBill:
+def host_bill(candidate: Candidate) -> HostEstimate:
     around = Surroundings(device=H100, local_ranks=8)
     return predict_memory(training_of(candidate, HERE.workload), around).host
 
 
 def test_offload_that_a_node_has_no_memory_for_is_not_launched() -> None:
-    bill = host_bill(OFFLOADED)
-    assert bill.total_bytes > 50 * GIB
-    small = screen(bill.total_bytes // 2)
+    estimate = host_bill(OFFLOADED)
+    assert estimate.total_bytes > 50 * GIB
+    small = screen(estimate.total_bytes // 2)
     rejection = small.judge(OFFLOADED)
     assert rejection is not None
     assert rejection.evidence is Evidence.HOST
     assert rejection.reason == (
-        f"predicted to need {bill.total_bytes / GIB:.2f} GiB (+-{bill.margin:.0%}) of host memory "
-        f"for 8 ranks of a node, which has {bill.total_bytes // 2 / GIB:.2f} GiB"
+        f"predicted to need {estimate.total_bytes / GIB:.2f} GiB (+-{estimate.margin:.0%}) of host "
+        f"memory for 8 ranks of a node, which has {estimate.total_bytes // 2 / GIB:.2f} GiB"
     )
     assert not small.may_fit(OFFLOADED)
     assert small.judge(ON_DEVICE) is None
@@ -51,9 +51,9 @@ def test_a_node_whose_memory_nobody_knows_is_not_judged() -> None:
 def test_what_may_fit_within_the_model_s_margin_is_launched(
     share: float, *, launched: bool
 ) -> None:
-    bill = host_bill(OFFLOADED)
-    assert bill.margin == pytest.approx(0.05)
-    judged = screen(round(bill.total_bytes * share)).judge(OFFLOADED)
+    estimate = host_bill(OFFLOADED)
+    assert estimate.margin == pytest.approx(0.05)
+    judged = screen(round(estimate.total_bytes * share)).judge(OFFLOADED)
     assert (judged is None) is launched
 
 

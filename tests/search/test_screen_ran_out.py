@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.outcome import Phase, Status
-from autotune.search.rejection import Evidence
+from autotune.study.outcome import Phase, Status
+from autotune.study.rejection import Evidence
 from tests.search.screening import GIB, PREDICTED_7B, WORKLOAD, ran_out, rejection_of, teach
 from tests.search.simulated import Simulation
 

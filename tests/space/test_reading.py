@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from autotune.ds_config.fields.table import field_of
 from autotune.errors import SpaceError
-from autotune.fields.table import field_of
 from autotune.space import (
     FloatRange,
     IntRange,
@@ -39,11 +39,11 @@ def faults_of(text: str) -> list[str]:
             f"{ZERO}.reduce_bucket: {{low: 1, high: 4}}",
             f"{ZERO}.reduce_bucket: unknown key; did you mean {ZERO}.reduce_bucket_size or "
             f"{ZERO}.reduce_scatter or {ZERO}.stage3_prefetch_bucket_size? "
-            "every known key: python -m autotune.fields.table",
+            "every known key: python -m autotune.ds_config.fields.table",
         ),
         (
             "qqqq: {choices: [1]}",
-            "qqqq: unknown key; every known key: python -m autotune.fields.table",
+            "qqqq: unknown key; every known key: python -m autotune.ds_config.fields.table",
         ),
         (
             "model.attention: {choices: [sdpa]}",

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune import dotted
+from autotune.ds_config.fields.table import default_of
 from autotune.ds_config.identity import identity
 from autotune.ds_config.inert import inert_keys
 from autotune.errors import SpaceError
-from autotune.fields.table import default_of
-from autotune.model_shape import ModelShape, load_model_shape
-from autotune.proposal import MODEL_PREFIX, Scalar
+from autotune.job.model_shape import ModelShape, load_model_shape
+from autotune.job.workload import Workload
 from autotune.space import (
     Choices,
     FloatRange,
@@ -24,8 +24,8 @@ from autotune.space import (
     load_space,
     space_names,
 )
+from autotune.space.proposal import MODEL_PREFIX, Scalar
 from autotune.space.searchable import MODEL_FIELDS
-from autotune.workload import Workload
 from tests.space.written import space_of
 
 ZERO = "zero_optimization"

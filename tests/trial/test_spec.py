@@ -3,7 +3,7 @@ from collections.abc import Callable
 
 import pytest
 
-from autotune.outcome import Phase
+from autotune.study.outcome import Phase
 from autotune.trial.spec import Emulation, Place, StepRule, TrialSpec
 
 
@@ -25,7 +25,7 @@ def test_a_spec_survives_json(make_spec: Callable[..., TrialSpec]) -> None:
     spec = make_spec(
         {"zero_optimization.stage": 3},
         steps=StepRule(min_steps=2, slow_step_s=0.5),
-        silence_s={Phase.BUILD: 1.5, Phase.FIRST_STEP: 2.0},
+        hang_timeouts_s={Phase.BUILD: 1.5, Phase.FIRST_STEP: 2.0},
         same_weights=True,
     )
     assert TrialSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
@@ -63,7 +63,7 @@ def test_a_cpu_rank_is_told_nothing_about_cuda() -> None:
     assert "CUDA_VISIBLE_DEVICES" not in _place().environment()
 
 
-@pytest.mark.parametrize("field", ["label", "ds_config", "ceiling_bytes", "silence_s"])
+@pytest.mark.parametrize("field", ["label", "ds_config", "ceiling_bytes", "hang_timeouts_s"])
 def test_a_spec_needs_its_fields(make_spec: Callable[..., TrialSpec], field: str) -> None:
     fields = make_spec().to_json()
     del fields[field]

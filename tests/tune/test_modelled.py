@@ -13,15 +13,15 @@ import pytest
 
 from autotune.errors import GateError, HardwareError, StoreError, WorkloadError
 from autotune.export import write_study_files
-from autotune.gate.measure import measure
-from autotune.gate.record import read_record
-from autotune.landscape import Landscape
+from autotune.gate.baseline.measure import measure
+from autotune.gate.baseline.record import read_record
 from autotune.lint.subject import Launch, Subject
-from autotune.outcome import Status
-from autotune.search.constraint import constraints_of
+from autotune.replay.landscape import Landscape
 from autotune.search.progress import Silent
-from autotune.search.sampler import StoredStudy
-from autotune.study import StudyView
+from autotune.study.constraint import constraints_of
+from autotune.study.outcome import Status
+from autotune.study.store import StoredStudy
+from autotune.study.view import StudyView
 from autotune.tune import TuneRequest, tune
 
 _SCRIPT = """

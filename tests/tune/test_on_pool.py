@@ -9,10 +9,10 @@ import pytest
 
 from autotune.evaluate.emulated import EmulatedEvaluator
 from autotune.evaluate.measured import MeasuredEvaluator
-from autotune.predict.communication import Links
+from autotune.predict.links.communication import Links
 from autotune.search.progress import Silent
-from autotune.tune.job import Job, prepare
 from autotune.tune.on_pool import _speed_surroundings, judged_host_bytes
+from autotune.tune.prepare import Job, prepare
 from autotune.tune.request import TuneRequest
 from tests.search.simulated import H100
 

@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 
 from autotune.errors import ConfigError
-from autotune.gate.ask import Answer
+from autotune.gate.deepspeed_parser import Answer
 from autotune.search.progress import Silent
 from autotune.tune.preflight import check_base
 from autotune.tune.request import TuneRequest

@@ -11,13 +11,13 @@ import pytest
 
 from autotune.errors import DispatchError, StoreError
 from autotune.evaluate import TrialRequest
-from autotune.model_shape import load_model_shape
-from autotune.outcome import Outcome, Phase, Status
+from autotune.job.model_shape import load_model_shape
+from autotune.job.workload import resolve_workload
 from autotune.search.progress import Silent
-from autotune.search.sampler import StoredStudy
-from autotune.study import StudyView
+from autotune.study.outcome import Outcome, Phase, Status
+from autotune.study.store import StoredStudy
+from autotune.study.view import StudyView
 from autotune.tune import TuneRequest, TuneResult, run_study
-from autotune.workload import resolve_workload
 from tests.evaluate.fake import MIB
 from tests.search.setting import FEW_POINTS, Setting, setting, small_space, tiny_workload
 
@@ -279,7 +279,7 @@ def test_files_that_cannot_be_written_do_not_hide_why_the_search_ended(
         raise StoreError("trials.csv: cannot be written")
 
     here.evaluator.override = override
-    monkeypatch.setattr("autotune.tune.study.write_study_files", refuse)
+    monkeypatch.setattr("autotune.tune.pipeline.write_study_files", refuse)
     with pytest.raises(DispatchError, match="a slot is gone"):
         _run(here)
     here.evaluator.override = lambda _: None

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from autotune.lint.document.accelerate import FILE_KEY, SECTION, section_of
-from autotune.lint.document.page import ACCELERATE
 from autotune.lint.document.reading import Reading, finding
+from autotune.lint.document.reading_rules import ACCELERATE
 from autotune.lint.finding import Finding, Severity
+from autotune.lint.format_value import shown
 from autotune.lint.rule import Fault
-from autotune.lint.shown import shown
 from autotune.lint.subject import Launch
 
 TOP_LEVEL_KEYS = frozenset(

@@ -8,11 +8,11 @@ from typing import Any
 
 from autotune.lint.document import accelerate, neox
 from autotune.lint.document.accelerate_faults import accelerate_faults
-from autotune.lint.document.inner import elsewhere, inner_config
+from autotune.lint.document.decode import NoText, decode
+from autotune.lint.document.embedded_config import elsewhere, inner_config
 from autotune.lint.document.json_text import read_json
-from autotune.lint.document.page import ACCELERATE, DECIMAL_COMMA, HJSON_ONLY, NOT_READABLE
 from autotune.lint.document.reading import Reading, finding
-from autotune.lint.document.text import NoText, decode
+from autotune.lint.document.reading_rules import ACCELERATE, DECIMAL_COMMA, HJSON_ONLY, NOT_READABLE
 from autotune.lint.document.yaml_text import read_yaml
 from autotune.lint.finding import Finding, Severity
 from autotune.lint.subject import Launch, Launcher, Subject

@@ -11,11 +11,16 @@ from typing import Any
 import hjson
 
 from autotune import dotted
-from autotune.lint.document.page import DECIMAL_COMMA, DUPLICATE_KEY, HJSON_ONLY, NOT_READABLE
-from autotune.lint.document.place import Places
+from autotune.lint.document.line_index import Places
 from autotune.lint.document.reading import Reading, finding
-from autotune.lint.document.scan import Scan, scan
-from autotune.lint.document.slip import MENDS, Departure, Slip
+from autotune.lint.document.reading_rules import (
+    DECIMAL_COMMA,
+    DUPLICATE_KEY,
+    HJSON_ONLY,
+    NOT_READABLE,
+)
+from autotune.lint.document.syntax_faults import MENDS, Departure, Slip
+from autotune.lint.document.tolerant_json import Scan, scan
 from autotune.lint.finding import Finding, Severity
 from autotune.lint.subject import Launcher
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from autotune.fields.table import field_of
+from autotune.ds_config.fields.table import field_of
 from autotune.lint.document.reading import Reading
 from autotune.lint.subject import Launch, Subject
 

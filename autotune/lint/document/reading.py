@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotune.lint.document.page import ReadingRule
+from autotune.lint.document.reading_rules import ReadingRule
 from autotune.lint.finding import Finding, Severity
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import yaml
 
-from autotune.lint.document.page import DUPLICATE_KEY, NOT_READABLE, YAML_NUMBER
 from autotune.lint.document.reading import Reading, finding
-from autotune.lint.document.scan import MAX_DEPTH
+from autotune.lint.document.reading_rules import DUPLICATE_KEY, NOT_READABLE, YAML_NUMBER
+from autotune.lint.document.tolerant_json import MAX_DEPTH
 from autotune.lint.finding import Finding, Severity
 
 _MAX_NODES = 50_000

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from autotune import dotted
 from autotune.lint.finding import RefusedBy, Severity
+from autotune.lint.format_value import shown
 from autotune.lint.rule import Fault, rule
-from autotune.lint.shown import shown
 from autotune.lint.subject import Launcher, Subject
 
 TRAIN = "train_batch_size"

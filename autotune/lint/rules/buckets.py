@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from autotune.lint.config_values import ZERO, fault, is_set, number, place, uses_bf16_optimizer
 from autotune.lint.finding import Fix, RefusedBy, Severity
 from autotune.lint.rule import Fault, rule
-from autotune.lint.settings import ZERO, fault, is_set, number, place, uses_bf16_optimizer
 from autotune.lint.subject import Subject
 
 _REDUCE = f"{ZERO}.reduce_bucket_size"

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from autotune import dotted
+from autotune.lint.config_values import fault, value_of
 from autotune.lint.finding import RefusedBy, Severity
 from autotune.lint.rule import Fault, rule
-from autotune.lint.settings import fault, value_of
 from autotune.lint.subject import Subject
 
 _SAMPLING = "data_efficiency.data_sampling"

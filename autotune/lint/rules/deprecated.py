@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from autotune.ds_config.spelling import current_key
-from autotune.fields.table import documented_key
+from autotune.ds_config.fields.table import documented_key
+from autotune.ds_config.key_aliases import current_key
+from autotune.lint.config_entries import Entry
 from autotune.lint.finding import Fix, RefusedBy, Severity
+from autotune.lint.format_value import shown
 from autotune.lint.rule import Fault, rule
-from autotune.lint.shown import shown
 from autotune.lint.subject import Subject
-from autotune.lint.walk import Entry
 
 _ZERO = "zero_optimization"
 _SWITCHES = {

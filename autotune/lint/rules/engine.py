@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from autotune.lint.config_values import fault, flag, number, value_of
 from autotune.lint.finding import RefusedBy, Severity
 from autotune.lint.rule import Fault, rule
-from autotune.lint.settings import fault, flag, number, value_of
 from autotune.lint.subject import Subject
 
 _LOG_LEVELS = ("debug", "info", "warning", "error", "critical")

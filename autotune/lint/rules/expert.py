@@ -6,9 +6,9 @@ enabled.
 
 from collections.abc import Iterator
 
+from autotune.lint.config_values import ZERO, fault, flag, is_set, number, offload_device, value_of
 from autotune.lint.finding import RefusedBy, Severity
 from autotune.lint.rule import Fault, rule
-from autotune.lint.settings import ZERO, fault, flag, is_set, number, offload_device, value_of
 from autotune.lint.subject import Subject
 
 _SECTION = "expert_parallel"

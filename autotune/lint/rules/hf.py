@@ -9,9 +9,9 @@ from typing import Any
 
 from autotune import dotted
 from autotune.lint.finding import RefusedBy, Severity
+from autotune.lint.format_value import shown
 from autotune.lint.rule import Fault, rule
 from autotune.lint.rules.auto import AUTO
-from autotune.lint.shown import shown
 from autotune.lint.subject import Launcher, Subject
 
 _ZERO = "zero_optimization"

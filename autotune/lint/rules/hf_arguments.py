@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from autotune import dotted
-from autotune.fields.table import default_of
+from autotune.ds_config.fields.table import default_of
 from autotune.lint.finding import RefusedBy, Severity
+from autotune.lint.format_value import shown
 from autotune.lint.rule import Fault, rule
 from autotune.lint.rules.auto import AUTO
 from autotune.lint.rules.batch import STEPS, TRAIN
-from autotune.lint.shown import shown
 from autotune.lint.subject import Launcher, Subject
 from autotune.lint.training_arguments import Expected, TrainingArguments
 

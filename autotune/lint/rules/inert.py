@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from autotune import dotted
+from autotune.ds_config.fields.table import field_of
 from autotune.ds_config.inert import inert_keys
-from autotune.ds_config.spelling import is_superseded
-from autotune.fields.table import field_of
+from autotune.ds_config.key_aliases import is_superseded
 from autotune.lint.finding import Fix, Severity
+from autotune.lint.format_value import shown
 from autotune.lint.rule import Fault, rule
-from autotune.lint.shown import shown
 from autotune.lint.subject import Subject
 
 _OFFLOAD_PARAM = "zero_optimization.offload_param"

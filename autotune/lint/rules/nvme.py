@@ -2,10 +2,7 @@
 
 from collections.abc import Iterator
 
-from autotune.lint.finding import RefusedBy, Severity
-from autotune.lint.optimizers import configured_optimizer
-from autotune.lint.rule import Fault, rule
-from autotune.lint.settings import (
+from autotune.lint.config_values import (
     ZERO,
     fault,
     flag,
@@ -14,6 +11,9 @@ from autotune.lint.settings import (
     precision,
     value_of,
 )
+from autotune.lint.finding import RefusedBy, Severity
+from autotune.lint.optimizers import configured_optimizer
+from autotune.lint.rule import Fault, rule
 from autotune.lint.subject import Subject
 
 _OPTIMIZER = f"{ZERO}.offload_optimizer"

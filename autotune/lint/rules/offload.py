@@ -2,10 +2,7 @@
 
 from collections.abc import Iterator
 
-from autotune.lint.finding import Fix, RefusedBy, Severity
-from autotune.lint.optimizers import configured_optimizer, is_deepspeed_cpu, is_from_torch
-from autotune.lint.rule import Fault, rule
-from autotune.lint.settings import (
+from autotune.lint.config_values import (
     ZERO,
     fault,
     flag,
@@ -15,6 +12,9 @@ from autotune.lint.settings import (
     place,
     value_of,
 )
+from autotune.lint.finding import Fix, RefusedBy, Severity
+from autotune.lint.optimizers import configured_optimizer, is_deepspeed_cpu, is_from_torch
+from autotune.lint.rule import Fault, rule
 from autotune.lint.subject import Launcher, Subject
 
 _OPTIMIZER = f"{ZERO}.offload_optimizer"

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterator
 
+from autotune.lint.config_values import ZERO, fault, flag, is_set, number, value_of
 from autotune.lint.finding import Fix, RefusedBy, Severity
 from autotune.lint.optimizers import (
     OWN,
@@ -12,7 +13,6 @@ from autotune.lint.optimizers import (
     is_tested_class,
 )
 from autotune.lint.rule import Fault, rule
-from autotune.lint.settings import ZERO, fault, flag, is_set, number, value_of
 from autotune.lint.subject import Launcher, Subject
 
 _TYPE = "optimizer.type"

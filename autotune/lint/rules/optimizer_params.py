@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from autotune.lint.config_values import as_number, fault, number, value_of
 from autotune.lint.finding import Fix, RefusedBy, Severity
 from autotune.lint.optimizers import MUON, configured_optimizer, parameters_of
 from autotune.lint.rule import Fault, rule
-from autotune.lint.settings import as_number, fault, number, value_of
 from autotune.lint.subject import Subject
 
 _PARAMS = "optimizer.params"

@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 
-from autotune.lint.finding import RefusedBy, Severity
-from autotune.lint.rule import Fault, rule
-from autotune.lint.settings import (
+from autotune.lint.config_values import (
     data_type,
     fault,
     flag,
@@ -14,6 +12,8 @@ from autotune.lint.settings import (
     uses_bf16_optimizer,
     value_of,
 )
+from autotune.lint.finding import RefusedBy, Severity
+from autotune.lint.rule import Fault, rule
 from autotune.lint.subject import Subject
 
 _LARGEST_SCALE_POWER = 32

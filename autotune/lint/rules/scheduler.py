@@ -3,10 +3,10 @@
 import difflib
 from collections.abc import Iterator
 
+from autotune.lint.config_values import fault, precision
 from autotune.lint.finding import Fix, RefusedBy, Severity
 from autotune.lint.rule import Fault, rule
 from autotune.lint.schedulers import OWN, TORCH
-from autotune.lint.settings import fault, precision
 from autotune.lint.subject import Subject
 
 _TYPE = "scheduler.type"

@@ -5,12 +5,12 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from autotune.lint.config_values import as_number, fault, number
 from autotune.lint.finding import Fix, RefusedBy, Severity
+from autotune.lint.format_value import shown
 from autotune.lint.optimizers import configured_optimizer
 from autotune.lint.rule import Fault, rule
 from autotune.lint.schedulers import OWN, RATES, REQUIRED, STEP_COUNTS, WARMUP_TYPES
-from autotune.lint.settings import as_number, fault, number
-from autotune.lint.shown import shown
 from autotune.lint.subject import Subject
 
 _PARAMS = "scheduler.params"

@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from autotune.ds_config.fields.convert import converted, meant
+from autotune.ds_config.fields.kind import Kind, kind_of
+from autotune.ds_config.fields.parser_probe import LIMIT
+from autotune.ds_config.fields.table import Field, drops_auto
 from autotune.ds_config.inert import inert_keys
-from autotune.fields.convert import converted, meant
-from autotune.fields.kind import Kind, kind_of
-from autotune.fields.probe import LIMIT
-from autotune.fields.table import Field, drops_auto
+from autotune.lint.config_entries import Entry
 from autotune.lint.finding import Fix, RefusedBy, Severity
+from autotune.lint.format_value import shown
 from autotune.lint.rule import Fault, rule
-from autotune.lint.shown import shown
 from autotune.lint.subject import Subject
-from autotune.lint.walk import Entry
 
 _NUMBERS = frozenset((Kind.BIT, Kind.INTEGER, Kind.WHOLE))
 _STRINGS = frozenset(

@@ -3,15 +3,15 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from autotune.ds_config.fields.key_suggestions import homes, misspelt, section_like
+from autotune.ds_config.fields.table import documented_key, field_of, known_fields
 from autotune.ds_config.inert import inert_keys
-from autotune.fields.meant import homes, misspelt, section_like
-from autotune.fields.table import documented_key, field_of, known_fields
-from autotune.lint.document.comment import is_comment
+from autotune.lint.config_entries import Entry
+from autotune.lint.document.comment_keys import is_comment
 from autotune.lint.finding import Fix, RefusedBy, Severity
+from autotune.lint.format_value import shown
 from autotune.lint.rule import Fault, rule
-from autotune.lint.shown import shown
 from autotune.lint.subject import Subject
-from autotune.lint.walk import Entry
 
 _REMARKS = frozenset(
     ("comment", "comments", "description", "doc", "help", "note", "notes", "readme", "remarks")

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from autotune.lint.config_values import ZERO, fault, flag, offload_device, value_of
 from autotune.lint.finding import RefusedBy, Severity
 from autotune.lint.rule import Fault, rule
-from autotune.lint.settings import ZERO, fault, flag, offload_device, value_of
 from autotune.lint.subject import Subject
 
 _ZENFLOW = f"{ZERO}.zenflow"

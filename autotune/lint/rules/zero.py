@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 
-from autotune.lint.finding import RefusedBy, Severity
-from autotune.lint.rule import Fault, rule
-from autotune.lint.settings import (
+from autotune.lint.config_values import (
     ZERO,
     fault,
     flag,
@@ -12,6 +10,8 @@ from autotune.lint.settings import (
     offload_device,
     uses_bf16_optimizer,
 )
+from autotune.lint.finding import RefusedBy, Severity
+from autotune.lint.rule import Fault, rule
 from autotune.lint.subject import Subject
 
 _NORM = f"{ZERO}.compute_grad_norm"

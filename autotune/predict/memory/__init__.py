@@ -13,5 +13,5 @@ How it fits together::
       -> engine                 how ZeRO holds weights, gradients and states: unsharded (stage 0),
                                 flat (1, 2), bf16_accumulation (1 with fp32 sums), sharded (3)
       -> allocator              blocks, segments, caches, peaks
-      -> bill                   items at the peak, host memory, verdict
+      -> estimate                   items at the peak, host memory, verdict
 """

@@ -18,7 +18,7 @@ off by default.)
 from bisect import bisect_left, insort
 from dataclasses import dataclass
 
-from autotune.predict.memory.items import ITEM_NAMES, NUM_ITEMS, Item, Part
+from autotune.predict.program.items import ITEM_NAMES, NUM_ITEMS, Item, Part
 
 MIB = 2**20
 ROUND_BYTES = 512

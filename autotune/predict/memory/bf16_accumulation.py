@@ -6,7 +6,7 @@ After deepspeed/runtime/bf16_optimizer.py. With P parameters and N ranks: weight
 
 from autotune.predict.memory.allocator import Block
 from autotune.predict.memory.engine import Engine
-from autotune.predict.memory.items import Item, Part
+from autotune.predict.program.items import Item, Part
 
 _ALIGNMENT = 2
 

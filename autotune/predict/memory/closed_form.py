@@ -8,11 +8,11 @@ Expect a few per cent of error; a verdict rests on the replay.
 from dataclasses import dataclass
 
 from autotune.predict.memory.engine import FP64
-from autotune.predict.memory.items import Item, Part
 from autotune.predict.memory.sub_groups import sub_groups
 from autotune.predict.memory.summary import Summary, Weighted, lay_out, summarise, weigh
 from autotune.predict.memory.unsharded import ALLREDUCE_ELEMENTS
-from autotune.predict.training import Training
+from autotune.predict.program.items import Item, Part
+from autotune.predict.training_job import Training
 
 Items = dict[Item, int]
 
@@ -26,7 +26,7 @@ class Estimate:
     peak_allocated_bytes: int
 
 
-def estimate(training: Training, *, workspace_bytes: int) -> Estimate:
+def estimate_closed_form(training: Training, *, workspace_bytes: int) -> Estimate:
     """Predict the allocated peak of rank 0 without replaying anything."""
     terms = _Terms(training, summarise(training), weigh(training))
     phases = {

@@ -4,9 +4,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from autotune.predict.memory.allocator import Block, CachingAllocator
-from autotune.predict.memory.items import Item, Part
-from autotune.predict.memory.program import Parameter
-from autotune.predict.training import Training
+from autotune.predict.program.events import Parameter
+from autotune.predict.program.items import Item, Part
+from autotune.predict.training_job import Training
 
 FP64 = 8
 """Gradient norms accumulate in fp64 (`get_norm_dtype` in deepspeed/runtime/zero/utils.py)."""

@@ -6,10 +6,10 @@ from autotune.predict.memory.allocator import CachingAllocator
 from autotune.predict.memory.bf16_accumulation import Bf16AccumulationEngine
 from autotune.predict.memory.engine import Engine
 from autotune.predict.memory.flat import FlatEngine
-from autotune.predict.memory.program import Parameter
 from autotune.predict.memory.sharded import ShardedEngine
 from autotune.predict.memory.unsharded import UnshardedEngine
-from autotune.predict.training import Training
+from autotune.predict.program.events import Parameter
+from autotune.predict.training_job import Training
 
 
 def create_engine(

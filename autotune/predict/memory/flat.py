@@ -8,7 +8,7 @@ into the bucket as it comes; stage 1 keeps all of them, 2P, until backward ends.
 from autotune.predict.memory.allocator import MAIN, REDUCE, Block
 from autotune.predict.memory.engine import FP64, Engine
 from autotune.predict.memory.flat_groups import make_groups
-from autotune.predict.memory.items import Item, Part
+from autotune.predict.program.items import Item, Part
 
 
 class FlatEngine(Engine):

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from autotune.predict.memory.program import Parameter
-from autotune.predict.training import Training
+from autotune.predict.program.events import Parameter
+from autotune.predict.training_job import Training
 
 ALIGNMENT = 2
 """Elements: flat buffers are padded to a multiple of this times the ranks."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from autotune.predict.memory.allocator import GATHER, MAIN, Block, CachingAllocator
-from autotune.predict.memory.items import Item
-from autotune.predict.training import Training
+from autotune.predict.program.items import Item
+from autotune.predict.training_job import Training
 from autotune.predict.zero_settings import ZeroSettings
 
 

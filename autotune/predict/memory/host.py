@@ -7,10 +7,10 @@ was asked. All ranks of a node share its memory: multiply by the local ranks.
 from collections import Counter
 from dataclasses import dataclass
 
-from autotune.ceiling import GIB
-from autotune.predict.memory.program import Parameter
+from autotune.job.ceiling import GIB
 from autotune.predict.memory.sub_groups import SubGroup, sub_groups
-from autotune.predict.training import Training
+from autotune.predict.program.events import Parameter
+from autotune.predict.training_job import Training
 
 BASE_BYTES = int(1.40 * GIB)
 """Python, torch and a CUDA context once kernels are loaded; the only number fitted to rows."""

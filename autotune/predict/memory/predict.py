@@ -3,20 +3,25 @@
 from dataclasses import dataclass
 from typing import Self
 
-from autotune.ceiling import GIB
-from autotune.hardware import Device
-from autotune.predict.memory import coverage
-from autotune.predict.memory.bill import Bill, DeviceBill, HostBill, UnderCeiling
-from autotune.predict.memory.closed_form import estimate
-from autotune.predict.memory.families import is_traced
-from autotune.predict.memory.families import program as program_of
+from autotune.job.ceiling import GIB
+from autotune.job.device import Device
+from autotune.predict.memory import error_margins
+from autotune.predict.memory.closed_form import estimate_closed_form
+from autotune.predict.memory.estimate import (
+    DeviceEstimate,
+    HostEstimate,
+    MemoryEstimate,
+    UnderCeiling,
+)
 from autotune.predict.memory.host import host_memory
-from autotune.predict.memory.limits import smallest_limit
-from autotune.predict.memory.program import Parameter, Program
-from autotune.predict.memory.ranks import fattest_ranks
+from autotune.predict.memory.peak_rank import peak_ranks
 from autotune.predict.memory.replay import Replayed, replay
+from autotune.predict.memory.smallest_limit import smallest_limit
 from autotune.predict.memory.summary import weigh
-from autotune.predict.training import Training
+from autotune.predict.program.events import Parameter, Program
+from autotune.predict.program.families import is_traced
+from autotune.predict.program.families import program as program_of
+from autotune.predict.training_job import Training
 
 CONTEXT_BYTES = int(0.817 * GIB)
 """Driver context and libraries on an H200, the same in every measured row."""
@@ -50,7 +55,7 @@ def predict_memory(
     *,
     program: Program | None = None,
     find_limit: bool = False,
-) -> Bill:
+) -> MemoryEstimate:
     """Predict one rank's memory by replaying its tensors; tens of milliseconds.
 
     With a ceiling the job is replayed under it, since an allocator that is pressed gives back its
@@ -68,8 +73,8 @@ def predict_memory(
     outside = outside_bytes(training, emulated=surroundings.emulated)
     replays = _Replays.of(training, surroundings.device, outside_bytes=outside, program=program)
     rank = surroundings.rank
-    found = replays.of_fattest() if rank is None else replays.of_rank(rank)
-    margin = coverage.margin(training)
+    found = replays.of_peak_rank() if rank is None else replays.of_rank(rank)
+    margin = error_margins.margin(training)
     limit_bytes = replays.smallest_limit(found) if find_limit else None
     judged = None
     if surroundings.ceiling_bytes is not None:
@@ -77,7 +82,7 @@ def predict_memory(
         judged = replays.judge(found, limit_bytes=allowed, margin=margin)
         if limit_bytes is not None and judged.fits:
             limit_bytes = min(limit_bytes, int(allowed / (1 + margin)))
-    device = DeviceBill(
+    device = DeviceEstimate(
         items=found.peak.items,
         part=found.peak.part.value,
         detail=found.peak.detail,
@@ -93,32 +98,34 @@ def predict_memory(
         rank=found.rank,
     )
     method = "traced" if program or is_traced(training) else "replay"
-    return _bill(training, surroundings, device, replays.program.parameters, method=method)
+    return _estimate(training, surroundings, device, replays.program.parameters, method=method)
 
 
-def fattest_rank(training: Training, device: Device) -> int:
+def peak_rank(training: Training, device: Device) -> int:
     """Return the rank that holds the most: the one to play where only one is run.
 
     Raises:
         WorkloadError: the model has to be traced, and cannot be.
     """
-    return _Replays.of(training, device, outside_bytes=0).of_fattest().rank
+    return _Replays.of(training, device, outside_bytes=0).of_peak_rank().rank
 
 
-def screen_memory(training: Training, surroundings: Surroundings) -> Bill:
+def screen_memory(training: Training, surroundings: Surroundings) -> MemoryEstimate:
     """Predict one rank's memory by formulas; a fraction of a millisecond."""
-    result = estimate(training, workspace_bytes=surroundings.device.workspace_bytes)
-    device = DeviceBill(
+    result = estimate_closed_form(training, workspace_bytes=surroundings.device.workspace_bytes)
+    device = DeviceEstimate(
         items=result.items,
         part=result.part.value,
         detail="",
         peak_allocated_bytes=result.peak_allocated_bytes,
         peak_reserved_bytes=None,
         outside_bytes=outside_bytes(training, emulated=surroundings.emulated),
-        margin=coverage.margin(training) + coverage.FRAGMENTATION_MARGIN,
+        margin=error_margins.margin(training) + error_margins.FRAGMENTATION_MARGIN,
         ceiling_bytes=surroundings.ceiling_bytes,
     )
-    return _bill(training, surroundings, device, weigh(training).parameters, method="closed form")
+    return _estimate(
+        training, surroundings, device, weigh(training).parameters, method="closed form"
+    )
 
 
 def runs_under(training: Training, device: Device, limit_bytes: int) -> bool:
@@ -160,7 +167,7 @@ class _Replays:
     @property
     def candidates(self) -> tuple[int, ...]:
         """The ranks of which one holds the most."""
-        return fattest_ranks(self.training, self.program.parameters)
+        return peak_ranks(self.training, self.program.parameters)
 
     def of_rank(self, rank: int, *, limit_bytes: int | None = None) -> Replayed:
         return replay(
@@ -172,7 +179,7 @@ class _Replays:
             rank=rank,
         )
 
-    def of_fattest(self) -> Replayed:
+    def of_peak_rank(self) -> Replayed:
         """Return the rank with the largest peak; of equals the one that reserves more."""
         return max(
             map(self.of_rank, self.candidates),
@@ -197,7 +204,7 @@ class _Replays:
         result = self._under(kept, unlimited)
         if result is not None and result.ran_out is None:
             return UnderCeiling(fits=result.fits, runs=True, runs_bare=True)
-        running = round(limit_bytes / (1 + coverage.running_margin(self.training)))
+        running = round(limit_bytes / (1 + error_margins.running_margin(self.training)))
         for runs, limit in ((True, running), (False, limit_bytes)):
             result = self._under(limit, unlimited) or result
             if result is not None and result.ran_out is None:
@@ -218,19 +225,19 @@ def outside_bytes(training: Training, *, emulated: bool = False) -> int:
     return CONTEXT_BYTES + (NCCL_BYTES if communicates else 0)
 
 
-def _bill(
+def _estimate(
     training: Training,
     surroundings: Surroundings,
-    device: DeviceBill,
+    device: DeviceEstimate,
     parameters: tuple[Parameter, ...],
     *,
     method: str,
-) -> Bill:
+) -> MemoryEstimate:
     memory = host_memory(training, parameters, emulated=surroundings.emulated)
-    unmeasured = coverage.unmeasured(training)
-    return Bill(
+    unmeasured = error_margins.unmeasured(training)
+    return MemoryEstimate(
         device=device,
-        host=HostBill(
+        host=HostEstimate(
             items=memory.items,
             local_ranks=min(surroundings.local_ranks, training.world_size),
             nvme_bytes=memory.nvme_bytes,

@@ -16,8 +16,7 @@ from autotune.predict.memory.allocator import (
 )
 from autotune.predict.memory.engine import Engine
 from autotune.predict.memory.engines import create_engine
-from autotune.predict.memory.items import Item, Part
-from autotune.predict.memory.program import (
+from autotune.predict.program.events import (
     ALLOCATE,
     ENTER,
     FETCH,
@@ -27,7 +26,8 @@ from autotune.predict.memory.program import (
     WORKSPACE,
     Program,
 )
-from autotune.predict.training import Training
+from autotune.predict.program.items import Item, Part
+from autotune.predict.training_job import Training
 
 OPTIMIZER_STEPS = 2
 STEPS_UNDER_LIMIT = 3

@@ -8,8 +8,8 @@ itself; the reduce bucket is permanent. Offloaded parts leave.
 from autotune.predict.memory.allocator import MAIN, REDUCE, Block
 from autotune.predict.memory.engine import FP64, Engine
 from autotune.predict.memory.gathers import Gathers, secondary_elements
-from autotune.predict.memory.items import Item, Part
 from autotune.predict.memory.sub_groups import SubGroup, sub_groups
+from autotune.predict.program.items import Item, Part
 
 DEVICES_PER_NODE = 8
 """What ZeRO++ takes for a node: `device_count()`, which a config does not tell."""

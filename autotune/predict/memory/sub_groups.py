@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from autotune.predict.training import Training
+from autotune.predict.training_job import Training
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from autotune.model_shape import ModelShape
-from autotune.predict.memory.families import program
-from autotune.predict.memory.identity import Remembered, by_layout, by_model, by_program
-from autotune.predict.memory.items import Item, Part
-from autotune.predict.memory.program import ALLOCATE, ENTER, FREE, Parameter, Program
-from autotune.predict.training import Training
+from autotune.job.model_shape import ModelShape
+from autotune.predict.program.cache_keys import Remembered, by_layout, by_model, by_program
+from autotune.predict.program.events import ALLOCATE, ENTER, FREE, Parameter, Program
+from autotune.predict.program.families import program
+from autotune.predict.program.items import Item, Part
+from autotune.predict.training_job import Training
 
 _ACTIVATION_ITEMS = frozenset(
     {int(Item.ACTIVATIONS), int(Item.ACTIVATION_GRADIENTS), int(Item.LOGITS)}

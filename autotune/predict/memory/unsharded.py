@@ -7,7 +7,7 @@ unfused_optimizer.py for other optimizers (4P in the step), and torch's own opti
 
 from autotune.predict.memory.allocator import Block
 from autotune.predict.memory.engine import Engine
-from autotune.predict.memory.items import Item, Part
+from autotune.predict.program.items import Item, Part
 
 ALLREDUCE_ELEMENTS = 500_000_000
 """Gradients are reduced in buckets of this size (MEMORY_OPT_ALLREDUCE_SIZE, engine.py)."""

@@ -1,15 +1,15 @@
-"""From bills to one verdict, where a user did not say everything that the bill depends on."""
+"""From estimates to one verdict, where the user left something open."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 
-from autotune.predict.memory.bill import Bill
-from autotune.predict.training import ModelSettings
+from autotune.predict.memory.estimate import MemoryEstimate
+from autotune.predict.training_job import ModelSettings
 
 
 class Room(StrEnum):
-    """How a bill sits under its ceilings."""
+    """How a estimate sits under its ceilings."""
 
     FITS = "fits"
     """Even if the prediction is low by its margin."""
@@ -26,13 +26,13 @@ class Verdict(StrEnum):
     ERROR = "error"
 
 
-def room(bill: Bill) -> Room:
-    """Return how a bill sits under the ceilings that are known; FITS where none is.
+def room(estimate: MemoryEstimate) -> Room:
+    """Return how a estimate sits under the ceilings that are known; FITS where none is.
 
     What counts is whether the job runs out of memory: one whose allocator has to give back cache in
     every step is slow, and no trial's winner, but it runs.
     """
-    device, host = bill.device, bill.host
+    device, host = estimate.device, estimate.host
     if device.runs is not False and host.fits is not False:
         return Room.FITS
     tight_device = device.runs_bare is not False
@@ -40,13 +40,13 @@ def room(bill: Bill) -> Room:
     return Room.TIGHT if tight_device and tight_host else Room.TOO_LARGE
 
 
-def judge(bills: Sequence[Bill]) -> Verdict:
-    """Judge a config whose bill depends on what was not said: one bill per assumption.
+def judge(estimates: Sequence[MemoryEstimate]) -> Verdict:
+    """Judge a config whose estimate depends on what was not said: one estimate per assumption.
 
     Returns:
         OK if it fits under every assumption, ERROR if under none, else WARNING.
     """
-    rooms = {room(bill) for bill in bills}
+    rooms = {room(estimate) for estimate in estimates}
     if rooms <= {Room.FITS}:
         return Verdict.OK
     return Verdict.ERROR if rooms == {Room.TOO_LARGE} else Verdict.WARNING

@@ -9,10 +9,10 @@ from functools import lru_cache
 
 from autotune.predict.memory.allocator import MAIN, Block, CachingAllocator
 from autotune.predict.memory.gathers import Gathers
-from autotune.predict.memory.identity import Remembered, by_layout
-from autotune.predict.memory.items import Item
-from autotune.predict.throughput.visits import Visits
-from autotune.predict.training import Training
+from autotune.predict.program.cache_keys import Remembered, by_layout
+from autotune.predict.program.items import Item
+from autotune.predict.throughput.module_visits import Visits
+from autotune.predict.training_job import Training
 from autotune.predict.zero_settings import ZeroSettings
 
 

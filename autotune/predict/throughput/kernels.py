@@ -4,7 +4,7 @@ At the rate of the device's best products, which `Rates.matmul` lowers to a step
 measured on an H200 with torch 2.11: tests/data/h200_matmul.csv and h200_attention.csv.
 """
 
-from autotune.hardware import Device
+from autotune.job.device import Device
 
 KERNEL_S = 5e-6
 """Of a kernel on the device that does nearly nothing: starting, draining, the gap to the next."""

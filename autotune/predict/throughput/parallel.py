@@ -6,9 +6,9 @@ stream; a pipeline stage has its share of the layers.
 
 from dataclasses import replace
 
-from autotune.predict.communication import Group, collective_s
+from autotune.predict.links.communication import Group, collective_s
 from autotune.predict.throughput.surroundings import SpeedSurroundings
-from autotune.predict.training import Training
+from autotune.predict.training_job import Training
 
 
 def rank_training(training: Training, surroundings: SpeedSurroundings) -> Training:

@@ -4,16 +4,16 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from autotune.predict.memory.experts import expert_sizes
 from autotune.predict.memory.summary import weigh
-from autotune.predict.throughput.certainty import log_width
+from autotune.predict.program.experts import expert_sizes
+from autotune.predict.throughput.constants import RATES, Rates
+from autotune.predict.throughput.module_visits import list_visits
 from autotune.predict.throughput.parallel import bubble, rank_training, tensor_parallel_s
-from autotune.predict.throughput.rates import RATES, Rates
 from autotune.predict.throughput.step import optimizer_s, weights_back_s
 from autotune.predict.throughput.surroundings import SpeedSurroundings, check_speeds
 from autotune.predict.throughput.timeline import Spans, Timeline
-from autotune.predict.throughput.visits import list_visits
-from autotune.predict.training import Training
+from autotune.predict.throughput.uncertainty import log_width
+from autotune.predict.training_job import Training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

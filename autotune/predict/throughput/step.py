@@ -1,11 +1,11 @@
 """The optimizer step: norms, the update on the device, the CPU or from NVMe, weights back."""
 
 from autotune.predict.memory.summary import lay_out
-from autotune.predict.throughput.drive import written_elements
+from autotune.predict.throughput.constants import Rates
 from autotune.predict.throughput.kernels import COPY_SHARE
-from autotune.predict.throughput.rates import Rates
+from autotune.predict.throughput.nvme_weights import written_elements
 from autotune.predict.throughput.surroundings import SpeedSurroundings
-from autotune.predict.training import Training
+from autotune.predict.training_job import Training
 
 FP32_BYTES = 4
 _FP64_BYTES = 8

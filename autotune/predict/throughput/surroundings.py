@@ -6,9 +6,9 @@ from math import inf
 from typing import Any, Self
 
 from autotune.errors import HardwareError
-from autotune.hardware import Device
-from autotune.predict.communication import Group, Links, collective_s
-from autotune.predict.training import Training
+from autotune.job.device import Device
+from autotune.predict.links.communication import Group, Links, collective_s
+from autotune.predict.training_job import Training
 
 NVME_BYTES_PER_S = 3e9
 """Of one node's drive, reading or writing: what DeepSpeed's own io reaches on common ones."""

@@ -7,14 +7,14 @@ offloaded shards queue for their drive and their bus before they are gathered.
 
 from dataclasses import dataclass
 
-from autotune.predict.communication import Group
-from autotune.predict.throughput.drive import share_on_drive
+from autotune.predict.links.communication import Group
+from autotune.predict.throughput.constants import Rates
 from autotune.predict.throughput.gather_plan import GatherPlan, plan_gathers
 from autotune.predict.throughput.kernels import COPY_SHARE, KERNEL_S
-from autotune.predict.throughput.rates import Rates
+from autotune.predict.throughput.module_visits import BACKWARD_HOOKS, FORWARD_HOOKS, Visits
+from autotune.predict.throughput.nvme_weights import share_on_drive
 from autotune.predict.throughput.surroundings import SpeedSurroundings
-from autotune.predict.throughput.visits import BACKWARD_HOOKS, FORWARD_HOOKS, Visits
-from autotune.predict.training import Training
+from autotune.predict.training_job import Training
 
 _INT4_BYTES = 0.5
 GRADIENT_LAUNCHES = 4

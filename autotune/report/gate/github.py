@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from autotune.gate.result import GateResult
 from autotune.lint.finding import Finding, Severity
-from autotune.report.gate.places import shown_path, whole_message
+from autotune.report.gate.paths import shown_path, whole_message
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 _IN_MESSAGE = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 from autotune.gate.result import DEVICE_MEMORY, GateResult
 from autotune.gate.rules import pages
 from autotune.lint.finding import Finding, Severity
-from autotune.report.gate.places import shown_path, whole_message
+from autotune.report.gate.paths import shown_path, whole_message
 from autotune.report.gate.predicted import assuming_words, predicted_words
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -1,7 +1,7 @@
 """What was predicted of a config's memory, in words."""
 
-from autotune.ceiling import format_gib
 from autotune.gate.result import GateResult
+from autotune.job.ceiling import format_gib
 
 
 def predicted_words(result: GateResult) -> str | None:

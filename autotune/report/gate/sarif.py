@@ -9,11 +9,11 @@ from typing import Any
 from urllib.parse import quote
 
 from autotune import __version__
-from autotune.gate.page import Page
 from autotune.gate.result import GateResult
 from autotune.gate.rules import pages
 from autotune.lint.finding import Finding
-from autotune.report.gate.places import shown_path, whole_message
+from autotune.lint.rule_info import RuleInfo
+from autotune.report.gate.paths import shown_path, whole_message
 
 SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -45,7 +45,7 @@ def sarif_log(results: Sequence[GateResult]) -> str:
     return json.dumps(log, indent=2) + "\n"
 
 
-def _rule(page: Page) -> Mapping[str, Any]:
+def _rule(page: RuleInfo) -> Mapping[str, Any]:
     return {
         "id": page.id,
         "shortDescription": {"text": page.summary},

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from autotune.ceiling import format_gib
-from autotune.gate.page import Page
 from autotune.gate.result import GateResult
+from autotune.job.ceiling import format_gib
 from autotune.lint.finding import Finding, Severity, Verdict
-from autotune.report.gate.places import shown_path
+from autotune.lint.rule_info import RuleInfo
+from autotune.report.gate.paths import shown_path
 from autotune.report.gate.predicted import assuming_words, predicted_words
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
@@ -40,14 +40,14 @@ def print_result(result: GateResult) -> None:
     console.print(line)
 
 
-def print_page(page: Page) -> None:
+def print_page(page: RuleInfo) -> None:
     """Print the page of a rule."""
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text(f"{page.id} ({page.severity})", style="bold"))
     console.print(page.text, markup=False)
 
 
-def print_rules(pages: Sequence[Page]) -> None:
+def print_rules(pages: Sequence[RuleInfo]) -> None:
     """Print every rule, a line each: id, severity, what it finds."""
     console = Console(highlight=False, soft_wrap=True)
     width = max(len(page.id) for page in pages)

@@ -2,9 +2,9 @@
 
 from typing import Any, Protocol
 
-from autotune.outcome import Phase, PhaseMemory
+from autotune.study.outcome import Phase, PhaseMemory
+from autotune.trial.oom_details import Shortage
 from autotune.trial.probe.spec import ProbeSpec
-from autotune.trial.shortage import Shortage
 from autotune.trial.spec import Place, TrialSpec
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from autotune.outcome import Phase, PhaseMemory
+from autotune.study.outcome import Phase, PhaseMemory
 from autotune.trial.failure_kind import FailureKind
-from autotune.trial.shortage import Shortage
+from autotune.trial.oom_details import Shortage
 
 _STATUS = Path("/proc/self/status")
 _NO_THREAD = "Resource temporarily unavailable"

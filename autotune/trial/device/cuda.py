@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 import torch
 
-from autotune.outcome import Phase, PhaseMemory
+from autotune.study.outcome import Phase, PhaseMemory
 from autotune.trial.device.cuda_errors import asked_in_text, read_shortage
-from autotune.trial.shortage import Refusal, Shortage
+from autotune.trial.oom_details import Refusal, Shortage
 
 COMING_BYTES: Mapping[Phase, int] = {
     Phase.BUILD: 256 << 20,

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from autotune.trial.failure_kind import FailureKind
-from autotune.trial.shortage import Shortage
+from autotune.trial.oom_details import Shortage
 
 _MEMORY_ALLOCATION = 2
 """cudaErrorMemoryAllocation."""

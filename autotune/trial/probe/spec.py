@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Self
 
-from autotune.outcome import Phase
+from autotune.study.outcome import Phase
 
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast")
 _MIB = 1 << 20
@@ -40,7 +40,7 @@ class ProbeSpec:
     nvme_path: str | None = None
     """A folder on the NVMe drive; None leaves it out."""
     nvme_bytes: int = 1024 * _MIB
-    silence_s: Mapping[Phase, float] = field(
+    hang_timeouts_s: Mapping[Phase, float] = field(
         default_factory=lambda: dict.fromkeys(Phase, 300.0), hash=False
     )
 
@@ -56,6 +56,8 @@ class ProbeSpec:
                 **mapping,
                 "groups": tuple(tuple(group) for group in mapping["groups"]),
                 "sizes_bytes": tuple(mapping["sizes_bytes"]),
-                "silence_s": {Phase(p): float(s) for p, s in mapping["silence_s"].items()},
+                "hang_timeouts_s": {
+                    Phase(p): float(s) for p, s in mapping["hang_timeouts_s"].items()
+                },
             }
         )

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from autotune.ceiling import GIB
+from autotune.job.ceiling import GIB
 from tests.benchmarks.memory_rows.spec import Spec
 
 # The columns of tests/data/h200_memory.csv, in its order.
@@ -112,9 +112,9 @@ def describe(spec: Spec, config: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_job(line: Mapping[str, Any]) -> Any:
     """Rebuild what the memory model reads, from a line's columns alone."""
-    from autotune.model_shape import shape_from_hf_config
-    from autotune.predict.training import ModelSettings, read_training
-    from autotune.workload import Workload
+    from autotune.job.model_shape import shape_from_hf_config
+    from autotune.job.workload import Workload
+    from autotune.predict.training_job import ModelSettings, read_training
 
     config, ds_config = json.loads(line["hf_config"]), json.loads(line["ds_config"])
     ranks, name = int(line["world_size"]), str(line["row_id"])
@@ -139,8 +139,8 @@ def read_job(line: Mapping[str, Any]) -> Any:
 
 
 def predict(line: Mapping[str, Any], gpu_type: str) -> Any:
-    """Return the model's bill for a line's job."""
-    from autotune.hardware import find_device
+    """Return the model's estimate for a line's job."""
+    from autotune.job.device import find_device
     from autotune.predict.memory.predict import Surroundings, predict_memory
 
     surroundings = Surroundings(device=find_device(gpu_type), emulated=True)

@@ -3,7 +3,7 @@
 import time
 from typing import Protocol
 
-from autotune.ceiling import GIB
+from autotune.job.ceiling import GIB
 
 
 class Meter(Protocol):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from autotune.ceiling import GIB
+from autotune.job.ceiling import GIB
 from tests.benchmarks.memory_rows.lines import gib
 from tests.benchmarks.memory_rows.meters import Meter
 from tests.benchmarks.memory_rows.spec import Spec

@@ -172,7 +172,7 @@ class Runner:
 
     def _fork(self, log: Path, work: Callable[[], None]) -> int:
         """Run `work` in a child that leads a session of its own and writes to `log`."""
-        from autotune.trial import ending
+        from autotune.trial import process_exit
 
         sys.stdout.flush()
         sys.stderr.flush()
@@ -183,7 +183,7 @@ class Runner:
         code = 1
         try:
             os.setsid()
-            ending.die_with_parent(parent, signal.SIGKILL)
+            process_exit.die_with_parent(parent, signal.SIGKILL)
             file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
             for standard in (1, 2):
                 os.dup2(file, standard)

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autotune.ceiling import GIB
+from autotune.job.ceiling import GIB
 from tests.benchmarks.memory_rows.lines import predict
 from tests.benchmarks.memory_rows.progress import say
 
@@ -19,18 +19,18 @@ def print_table(lines: Sequence[Mapping[str, Any]], gpu_type: str) -> None:
     )
     for line in lines:
         try:
-            bill = predict(line, gpu_type)
+            estimate = predict(line, gpu_type)
         except Exception as error:  # noqa: BLE001  the model may be absent, or refuse a row
             say(f"{line['row_id']:24} not predicted: {type(error).__name__}: {error}")
             continue
-        device = bill.device
+        device = estimate.device
         error_of = {
             column: _error(predicted, line[column])
             for column, predicted in (
                 ("peak_allocated_gib", device.peak_allocated_bytes),
                 ("init_allocated_gib", device.init_allocated_bytes),
                 ("peak_reserved_gib", device.peak_reserved_bytes),
-                ("host_rss_gib", bill.host.rank_bytes),
+                ("host_rss_gib", estimate.host.rank_bytes),
             )
         }
         peak = error_of["peak_allocated_gib"]

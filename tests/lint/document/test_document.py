@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from autotune.lint.document.document import Document, read_document
-from autotune.lint.document.page import READING_RULES
+from autotune.lint.document.reading_rules import READING_RULES
 from autotune.lint.finding import Finding, Fix, Severity
 from autotune.lint.subject import Launch, Launcher
 

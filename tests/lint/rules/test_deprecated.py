@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from autotune.fields.table import known_fields
+from autotune.ds_config.fields.table import known_fields
 from autotune.lint.finding import Finding, RefusedBy, Severity
 from autotune.lint.rules import deprecated
 from autotune.lint.subject import Subject

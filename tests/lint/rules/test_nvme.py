@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from autotune.job.model_shape import PRESETS
 from autotune.lint.rules.nvme import RULES
-from autotune.model_shape import PRESETS
 from tests.lint.rules.asking import findings, told, zero
 
 PARAM = "zero_optimization.offload_param"

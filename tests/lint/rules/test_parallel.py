@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from autotune.job.model_shape import PRESETS
 from autotune.lint.rules.parallel import RULES
-from autotune.model_shape import PRESETS
 from tests.lint.rules.asking import told, zero
 
 AUTOTP = "tensor_parallel.autotp_size"

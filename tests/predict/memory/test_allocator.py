@@ -7,7 +7,7 @@ from autotune.predict.memory.allocator import (
     REDUCE,
     CachingAllocator,
 )
-from autotune.predict.memory.items import Item, Part
+from autotune.predict.program.items import Item, Part
 
 WEIGHTS, LOGITS = int(Item.WEIGHTS), int(Item.LOGITS)
 

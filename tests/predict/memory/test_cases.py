@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
-from autotune.ceiling import GIB
-from autotune.hardware import Device, find_device
+from autotune.job.ceiling import GIB
+from autotune.job.device import Device, find_device
+from autotune.job.workload import Workload
 from autotune.predict.assumed_shape import assumed_shape
-from autotune.predict.memory.bill import Bill
+from autotune.predict.memory.estimate import MemoryEstimate
 from autotune.predict.memory.predict import Surroundings, predict_memory
 from autotune.predict.memory.verdict import assumptions, judge
-from autotune.predict.training import ModelSettings, read_training
-from autotune.workload import Workload
+from autotune.predict.training_job import ModelSettings, read_training
 
 FOLDER = Path(__file__).parents[2] / "cases"
 SHORTEST = 128
@@ -42,7 +42,7 @@ def device_of(hardware: Mapping[str, Any]) -> Device:
     return device if near else replace(device, memory_bytes=memory)
 
 
-def bills_of(folder: Path) -> list[Bill]:
+def bills_of(folder: Path) -> list[MemoryEstimate]:
     case = yaml.safe_load((folder / "case.yaml").read_text(encoding="utf-8"))
     ds_config = json.loads((folder / "ds_config.json").read_text(encoding="utf-8"))
     hardware, model = case["hardware"], case["model"]

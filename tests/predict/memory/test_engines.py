@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from autotune.model_shape import PRESETS
-from autotune.predict.memory.families import program
-from autotune.predict.memory.items import Part
+from autotune.job.model_shape import PRESETS
 from autotune.predict.memory.replay import Replayed, replay
-from autotune.predict.training import ModelSettings
+from autotune.predict.program.families import program
+from autotune.predict.program.items import Part
+from autotune.predict.training_job import ModelSettings
 from tests.predict.jobs import HOPPER_WORKSPACE_BYTES, job, replayed, small_llama
 
 P = PRESETS["1.3b"].num_parameters

@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from autotune.ceiling import GIB
-from autotune.predict.memory.families import program
+from autotune.job.ceiling import GIB
 from autotune.predict.memory.host import BASE_BYTES, HostMemory, host_memory, pinned
+from autotune.predict.program.families import program
 from tests.predict.jobs import job
 
 

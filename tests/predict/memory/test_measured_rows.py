@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from autotune.predict.memory.closed_form import estimate
-from tests.predict.rows import H200, Row, bill, rows
+from autotune.predict.memory.closed_form import estimate_closed_form
+from tests.predict.rows import H200, Row, estimate, rows
 
 COMPLETED = [row for row in rows() if row.completed]
 OFFLOADED = [row for row in COMPLETED if row.measured["offload"] != "none"]
@@ -30,14 +30,14 @@ def test_all_rows_are_there() -> None:
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.name)
 def test_allocated_after_init_is_within_0_3_percent(row: Row) -> None:
-    allocated = bill(row.name).device.init_allocated_bytes
+    allocated = estimate(row.name).device.init_allocated_bytes
     assert allocated is not None
     assert abs(row.error(allocated, "init_allocated_gib")) <= 0.003
 
 
 def test_the_allocated_peak_is_within_a_percent() -> None:
     errors = [
-        row.error(bill(row.name).device.peak_allocated_bytes, "peak_allocated_gib")
+        row.error(estimate(row.name).device.peak_allocated_bytes, "peak_allocated_gib")
         for row in COMPLETED
     ]
     assert mean(errors) <= 0.01
@@ -47,7 +47,7 @@ def test_the_allocated_peak_is_within_a_percent() -> None:
 
 def test_the_reserved_peak_is_within_4_percent_on_average() -> None:
     errors = [
-        row.error(bill(row.name).device.peak_reserved_bytes or 0, "peak_reserved_gib")
+        row.error(estimate(row.name).device.peak_reserved_bytes or 0, "peak_reserved_gib")
         for row in COMPLETED
     ]
     assert mean(errors) <= 0.04
@@ -57,7 +57,9 @@ def test_the_reserved_peak_is_within_4_percent_on_average() -> None:
 def test_the_closed_form_is_within_4_percent_on_average_and_never_far_below() -> None:
     errors = [
         row.error(
-            estimate(row.training, workspace_bytes=H200.workspace_bytes).peak_allocated_bytes,
+            estimate_closed_form(
+                row.training, workspace_bytes=H200.workspace_bytes
+            ).peak_allocated_bytes,
             "peak_allocated_gib",
         )
         for row in COMPLETED
@@ -68,4 +70,4 @@ def test_the_closed_form_is_within_4_percent_on_average_and_never_far_below() ->
 
 @pytest.mark.parametrize("row", OFFLOADED, ids=lambda row: row.name)
 def test_host_memory_of_offload_is_within_5_percent(row: Row) -> None:
-    assert abs(row.error(bill(row.name).host.rank_bytes, "host_rss_gib")) <= 0.05
+    assert abs(row.error(estimate(row.name).host.rank_bytes, "host_rss_gib")) <= 0.05

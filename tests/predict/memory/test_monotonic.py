@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.predict.memory.closed_form import estimate
-from autotune.predict.training import ModelSettings, Training
+from autotune.predict.memory.closed_form import estimate_closed_form
+from autotune.predict.training_job import ModelSettings, Training
 from tests.predict.jobs import HOPPER_WORKSPACE_BYTES, job, replayed, small_llama
 
 Measure = Callable[[Training], int]
@@ -19,7 +19,9 @@ def by_replay(training: Training) -> int:
 
 
 def by_closed_form(training: Training) -> int:
-    return estimate(training, workspace_bytes=HOPPER_WORKSPACE_BYTES).peak_allocated_bytes
+    return estimate_closed_form(
+        training, workspace_bytes=HOPPER_WORKSPACE_BYTES
+    ).peak_allocated_bytes
 
 
 MEASURES = pytest.mark.parametrize("measure", [by_replay, by_closed_form])

@@ -6,8 +6,8 @@ the large ones have been found in the source; now it is no longer blind.
 
 import pytest
 
-from autotune.ceiling import GIB
-from tests.predict.rows import Row, bill, more_rows
+from autotune.job.ceiling import GIB
+from tests.predict.rows import Row, estimate, more_rows
 
 SKIPPED = "qgz-z3-n16"
 """Its steps were all skipped (nothing real was communicated), so that it has no moments."""
@@ -22,27 +22,27 @@ def test_all_rows_are_there() -> None:
 
 @pytest.mark.parametrize("row", more_rows(), ids=lambda row: row.name)
 def test_allocated_after_init_is_within_0_1_percent(row: Row) -> None:
-    allocated = bill(row.name).device.init_allocated_bytes
+    allocated = estimate(row.name).device.init_allocated_bytes
     assert allocated is not None
     assert abs(row.error(allocated, "init_allocated_gib")) <= 0.001
 
 
 @pytest.mark.parametrize("row", STEPPED, ids=lambda row: row.name)
 def test_the_allocated_peak_is_within_0_4_percent(row: Row) -> None:
-    error = row.error(bill(row.name).device.peak_allocated_bytes, "peak_allocated_gib")
+    error = row.error(estimate(row.name).device.peak_allocated_bytes, "peak_allocated_gib")
     assert min(NOT_EXPLAINED.get(row.name, 0), -0.004) <= error <= 0.004
 
 
 def test_quantized_gradients_are_right_but_for_the_moments_of_skipped_steps() -> None:
     (row,) = [row for row in more_rows() if row.name == SKIPPED]
-    device = bill(row.name).device
+    device = estimate(row.name).device
     without = device.peak_allocated_bytes - device.items["moments"]
     assert abs(row.error(without, "peak_allocated_gib")) <= 0.001
 
 
 def test_the_reserved_peak_is_within_2_percent_on_average() -> None:
     errors = [
-        abs(row.error(bill(row.name).device.peak_reserved_bytes or 0, "peak_reserved_gib"))
+        abs(row.error(estimate(row.name).device.peak_reserved_bytes or 0, "peak_reserved_gib"))
         for row in STEPPED
     ]
     assert sum(errors) / len(errors) <= 0.02
@@ -55,4 +55,4 @@ def test_host_memory_is_within_a_quarter_gib_of_offload_rows() -> None:
     for row in offloaded:
         measured = row.gib("host_rss_gib")
         assert measured is not None
-        assert abs(bill(row.name).host.rank_bytes / GIB / measured - 1) <= 0.09
+        assert abs(estimate(row.name).host.rank_bytes / GIB / measured - 1) <= 0.09

@@ -3,18 +3,18 @@ from typing import Any
 
 import pytest
 
-from autotune.ceiling import GIB
-from autotune.hardware import find_device
-from autotune.predict.memory.coverage import (
+from autotune.job.ceiling import GIB
+from autotune.job.device import find_device
+from autotune.predict.memory.error_margins import (
     MEASURED_MARGIN,
     UNMEASURED_MARGIN,
     margin,
     unmeasured,
 )
-from autotune.predict.memory.items import ITEM_NAMES, Part
 from autotune.predict.memory.predict import Surroundings, predict_memory, screen_memory
 from autotune.predict.memory.verdict import Room, Verdict, assumptions, judge, room
-from autotune.predict.training import ModelSettings, Training
+from autotune.predict.program.items import ITEM_NAMES, Part
+from autotune.predict.training_job import ModelSettings, Training
 from tests.predict.jobs import job
 
 H100 = find_device("h100")
@@ -84,9 +84,9 @@ def test_local_ranks_share_the_host() -> None:
 
 def test_a_bill_says_whether_it_fits_only_under_a_ceiling() -> None:
     training = job({"stage": 2})
-    bill = predict_memory(training, Surroundings(device=H100))
-    assert bill.fits is None
-    assert room(bill) is Room.FITS
+    estimate = predict_memory(training, Surroundings(device=H100))
+    assert estimate.fits is None
+    assert room(estimate) is Room.FITS
 
 
 def test_room_tells_tight_from_too_large() -> None:
@@ -118,11 +118,11 @@ def test_at_a_peak_in_the_loss_the_advice_names_what_weighs_most(
 def test_fragmentation_counts_in_the_verdict() -> None:
     """The peak alone would fit, but no segment is free where it is needed."""
     training = job({"stage": 2}, model="7b")
-    bill = predict_memory(training, Surroundings(device=H100), find_limit=True)
-    assert bill.device.limit_bytes is not None
-    peak = bill.device.peak_allocated_bytes
-    assert peak < bill.device.limit_bytes <= (bill.device.peak_reserved_bytes or 0)
-    ceiling = round(peak * 1.012) + bill.device.outside_bytes
+    estimate = predict_memory(training, Surroundings(device=H100), find_limit=True)
+    assert estimate.device.limit_bytes is not None
+    peak = estimate.device.peak_allocated_bytes
+    assert peak < estimate.device.limit_bytes <= (estimate.device.peak_reserved_bytes or 0)
+    ceiling = round(peak * 1.012) + estimate.device.outside_bytes
     pressed = predict_memory(training, Surroundings(device=H100, ceiling_bytes=ceiling)).device
     assert pressed.fits is False
     assert pressed.judged is not None
@@ -132,8 +132,8 @@ def test_fragmentation_counts_in_the_verdict() -> None:
 
 def test_a_job_that_gives_back_cache_in_every_step_runs_but_does_not_fit() -> None:
     training = job({"stage": 3}, model="7b")
-    bill = predict_memory(training, Surroundings(device=H100), find_limit=True).device
-    ceiling = bill.needed_bytes - (bill.needed_bytes - bill.peak_allocated_bytes) // 8
+    estimate = predict_memory(training, Surroundings(device=H100), find_limit=True).device
+    ceiling = estimate.needed_bytes - (estimate.needed_bytes - estimate.peak_allocated_bytes) // 8
     surroundings = Surroundings(device=H100, ceiling_bytes=ceiling)
     pressed = predict_memory(training, surroundings)
     assert (pressed.device.fits, pressed.device.runs) == (False, True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from autotune.predict.memory.items import Part
+from autotune.predict.program.items import Part
 from tests.predict.jobs import job, replayed
 
 MICRO_BATCH, SEQ_LEN, RANKS = 1, 16, 4
@@ -123,8 +123,8 @@ def real_job(change: Change, *, rank: int = 0) -> dict[str, Any]:
 
 def replay_of(change: Change, *, rank: int) -> tuple[int, dict[str, int]]:
     """Return our bytes after initialisation, and our peak of each part without block waste."""
-    from autotune.model_shape import shape_from_hf_config
-    from autotune.predict.training import ModelSettings
+    from autotune.job.model_shape import shape_from_hf_config
+    from autotune.predict.training_job import ModelSettings
 
     asked = real_job(change, rank=rank)
     ds_config = dict(asked["ds_config"])

@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from autotune.hardware import Device, find_device
-from autotune.model_shape import ModelShape
-from autotune.predict.communication import Links
+from autotune.job.device import Device, find_device
+from autotune.job.model_shape import ModelShape
+from autotune.job.workload import Workload
+from autotune.predict.links.communication import Links
 from autotune.predict.throughput import predict_throughput
+from autotune.predict.throughput.constants import RATES, Rates
 from autotune.predict.throughput.kernels import matmul_s
 from autotune.predict.throughput.parallel import bubble, rank_training
-from autotune.predict.throughput.rates import RATES, Rates
 from autotune.predict.throughput.surroundings import SpeedSurroundings
-from autotune.predict.training import ModelSettings, Training, read_training
-from autotune.step_times import Interval
-from autotune.workload import Workload
+from autotune.predict.training_job import ModelSettings, Training, read_training
+from autotune.study.step_times import Interval
 from tests.predict.rows import DATA
 
 FILE = "published_numbers.csv"

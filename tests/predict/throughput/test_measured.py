@@ -9,8 +9,8 @@ from statistics import median
 import pytest
 
 from autotune.predict.throughput import predict_throughput
-from autotune.predict.throughput.certainty import PAIR
-from autotune.predict.throughput.rates import RATES, Rates
+from autotune.predict.throughput.constants import RATES, Rates
+from autotune.predict.throughput.uncertainty import PAIR
 from tests.benchmarks.throughput_fit import ALL, FILE
 from tests.predict.throughput.timed import Timed, fitted, timed, untouched
 

@@ -7,11 +7,11 @@ import pytest
 
 from autotune.predict.memory.summary import lay_out
 from autotune.predict.throughput import SpeedSurroundings
-from autotune.predict.throughput.drive import share_on_drive, written_elements
 from autotune.predict.throughput.gather_plan import plan_gathers
+from autotune.predict.throughput.module_visits import list_visits
+from autotune.predict.throughput.nvme_weights import share_on_drive, written_elements
 from autotune.predict.throughput.predict import step_items
-from autotune.predict.throughput.visits import list_visits
-from autotune.predict.training import ModelSettings, Training
+from autotune.predict.training_job import ModelSettings, Training
 from tests.predict.jobs import job
 from tests.predict.rows import H200
 

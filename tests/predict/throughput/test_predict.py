@@ -3,12 +3,12 @@ from typing import Any
 
 import pytest
 
-from autotune.hardware import find_device
-from autotune.model_shape import PRESETS, shape_from_hf_config
+from autotune.job.device import find_device
+from autotune.job.model_shape import PRESETS, shape_from_hf_config
 from autotune.predict.throughput import SpeedSurroundings, Throughput, predict_throughput
+from autotune.predict.throughput.constants import RATES
 from autotune.predict.throughput.predict import model_flops_per_token, step_items
-from autotune.predict.throughput.rates import RATES
-from autotune.predict.training import ModelSettings, Training
+from autotune.predict.training_job import ModelSettings, Training
 from tests.predict.jobs import job, small_llama
 from tests.predict.rows import H200
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from autotune.predict.probe_file import read_probe
+from autotune.predict.links.probe_file import read_probe
 from autotune.predict.throughput import SpeedSurroundings, predict_throughput
-from autotune.predict.training import Training
+from autotune.predict.training_job import Training
 from tests.predict.jobs import job
 from tests.predict.rows import DATA, H200
 

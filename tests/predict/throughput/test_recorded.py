@@ -5,8 +5,8 @@ from statistics import median
 
 import pytest
 
-from autotune.evaluate.kinds import EMULATED, MEASURED
-from autotune.predict.throughput.rates import Rates
+from autotune.evaluate.evaluator_kind import EvaluatorKind
+from autotune.predict.throughput.constants import Rates
 from tests.benchmarks.rank_agreement import kendall
 from tests.benchmarks.throughput_fit import ALL, FILE
 from tests.predict.throughput.timed import Timed, fitted, landscape, pairs
@@ -72,14 +72,14 @@ def test_landscapes_are_predicted_in_order(
     ("hosts", "kind", "number", "middle", "worst", "tau"),
     [
         # This host was quicker than the others: what waits for it is predicted slow.
-        ("x2_other_host", MEASURED, 10, 0.12, 0.30, 0.75),
-        ("x4", MEASURED, 13, 0.08, 0.15, 0.85),
-        ("x4", EMULATED, 12, 0.08, 0.20, 0.90),
+        ("x2_other_host", EvaluatorKind.MEASURED, 10, 0.12, 0.30, 0.75),
+        ("x4", EvaluatorKind.MEASURED, 13, 0.08, 0.15, 0.85),
+        ("x4", EvaluatorKind.EMULATED, 12, 0.08, 0.20, 0.90),
         # Recorded last, and nothing was fitted to them; a slower host.
-        ("x2", MEASURED, 23, 0.12, 0.25, 0.90),
-        ("x2", EMULATED, 24, 0.08, 0.20, 0.85),
-        ("x2_third_host", MEASURED, 6, 0.12, 0.20, 0.80),
-        ("x2_third_host", EMULATED, 6, 0.08, 0.20, 0.85),
+        ("x2", EvaluatorKind.MEASURED, 23, 0.12, 0.25, 0.90),
+        ("x2", EvaluatorKind.EMULATED, 24, 0.08, 0.20, 0.85),
+        ("x2_third_host", EvaluatorKind.MEASURED, 6, 0.12, 0.20, 0.80),
+        ("x2_third_host", EvaluatorKind.EMULATED, 6, 0.08, 0.20, 0.85),
     ],
 )
 def test_pairs_of_real_and_of_emulated_ranks(

@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 from statistics import fmean
 
-from autotune.evaluate.kinds import EMULATED, MEASURED
-from autotune.landscape import Landscape
-from autotune.outcome import Status
-from autotune.predict.probe_file import read_probe
+from autotune.evaluate.evaluator_kind import EvaluatorKind
+from autotune.predict.links.probe_file import read_probe
 from autotune.predict.throughput import SpeedSurroundings
+from autotune.predict.throughput.constants import Rates
 from autotune.predict.throughput.predict import step_items
-from autotune.predict.throughput.rates import Rates
-from autotune.predict.training import Training
-from autotune.search.candidate import training_of as training_of_candidate
+from autotune.predict.training_job import Training
+from autotune.replay.landscape import Landscape
+from autotune.study.candidate import training_of as training_of_candidate
+from autotune.study.outcome import Status
 from tests.benchmarks.emulated_pairs import PAIRS, training_of
 from tests.predict.rows import DATA, H200, more_rows, rows
 
@@ -114,7 +114,7 @@ why."""
 
 
 @cache
-def pairs(hosts: str, *, kind: str = MEASURED) -> tuple[Timed, ...]:
+def pairs(hosts: str, *, kind: str = EvaluatorKind.MEASURED) -> tuple[Timed, ...]:
     """Return the trials of `emulated_pairs.PAIRS` that completed on some H200s.
 
     With the links, copies and CPUAdam that a probe of the same machine measured.
@@ -125,7 +125,7 @@ def pairs(hosts: str, *, kind: str = MEASURED) -> tuple[Timed, ...]:
             emulated when only CPUAdam was slowed down, and not yet the whole offloaded step.
     """
     probe = read_probe(DATA / f"h200_{hosts}_probe.json")
-    older = hosts == "x4" and kind == EMULATED
+    older = hosts == "x4" and kind == EvaluatorKind.EMULATED
     found = []
     for line in (DATA / f"h200_{hosts}_pairs.jsonl").read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
@@ -135,7 +135,7 @@ def pairs(hosts: str, *, kind: str = MEASURED) -> tuple[Timed, ...]:
         if older and "offload_optimizer.device" in pair.zero:
             continue
         around = SpeedSurroundings.of(H200, local_ranks=gpus, probe=probe)
-        if kind == EMULATED:
+        if kind == EvaluatorKind.EMULATED:
             around = around.emulated(num_threads=int(probe["cpu_adam"]["num_threads"]))
         training = training_of(pair, gpus)
         tokens = gpus * training.accumulation * training.tokens

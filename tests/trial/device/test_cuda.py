@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from autotune.outcome import Phase
+from autotune.study.outcome import Phase
 from autotune.trial.device.cuda import COMING_BYTES, CudaDevice
 from autotune.trial.failure_kind import FailureKind
-from autotune.trial.shortage import Shortage
+from autotune.trial.oom_details import Shortage
 from tests.trial.device.fake_cuda import GIB, FakeCard
 
 CEILING = 40 * GIB

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from autotune.outcome import Phase
+from autotune.study.outcome import Phase
 from autotune.trial.device.cuda_errors import asked_in_text, is_device_fault, read_shortage
 from autotune.trial.failure import examine
 from autotune.trial.failure_kind import FailureKind

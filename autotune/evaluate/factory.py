@@ -1,0 +1,88 @@
+"""Which evaluator a pool gets: what was asked for, and what its devices allow."""
+
+from pathlib import Path
+from typing import Any
+
+from autotune.evaluate import Evaluator
+from autotune.evaluate.emulated import EmulatedEvaluator
+from autotune.evaluate.evaluator_kind import EvaluatorKind, not_shown
+from autotune.evaluate.measured import MeasuredEvaluator
+from autotune.evaluate.options import AUTO
+from autotune.job.workload import Workload
+from autotune.pool.pool import Pool
+from autotune.predict.links.communication import Links
+
+
+def evaluator_of(pool: Pool) -> str:
+    """Return the kind of evaluator that a pool was opened for."""
+    return EvaluatorKind.EMULATED if pool.emulates else EvaluatorKind.MEASURED
+
+
+def describe_choice(pool: Pool, communication: str | None) -> str:
+    """Say what `--evaluator auto` came to, why, and what its numbers leave out."""
+    have, ranks = pool.num_devices, pool.request.world_size
+    why = f"{have} {'device' if have == 1 else 'devices'} for {ranks} ranks"
+    if not pool.emulates:
+        return f"--evaluator {AUTO}: measured, {why}"
+    return (
+        f"--evaluator {AUTO}: emulated, {why}: one device plays one rank of {ranks}. "
+        f"Not in its numbers: {'; '.join(not_shown(EvaluatorKind.EMULATED, communication))}"
+    )
+
+
+def describe_shares(evaluator: Evaluator) -> dict[str, Any]:
+    """Return what of its host an emulated rank is given, for the record; nothing of real ranks."""
+    if not isinstance(evaluator, EmulatedEvaluator):
+        return {}
+    terms = evaluator.terms
+    assert terms.emulation is not None
+    return {
+        "threads_per_rank": terms.num_threads,
+        "host_bytes_per_rank": terms.emulation.host_bytes,
+    }
+
+
+def make_evaluator(  # noqa: PLR0913  each is a different thing
+    pool: Pool,
+    *,
+    workload: Workload,
+    ceiling_bytes: int,
+    gpus_per_node: int | None,
+    seed: int,
+    study_folder: Path,
+    links: Links | None = None,
+    node_host_bytes: int | None = None,
+    host_slowdown: float = 1.0,
+) -> MeasuredEvaluator | EmulatedEvaluator:
+    """Return the evaluator of a study.
+
+    Args:
+        pool: where its trials run.
+        workload: what is tuned.
+        ceiling_bytes: the most a rank may use on its device.
+        gpus_per_node: ranks that an emulated rank shares its host with; None for real ranks.
+        seed: of weights and data.
+        study_folder: where logs are kept.
+        links: how the ranks that are emulated reach each other; None: collectives take no time.
+        node_host_bytes: host memory of an emulated node; None is this host's.
+        host_slowdown: of an emulated rank's optimizer step on the CPU, by its neighbours' steps.
+    """
+    if gpus_per_node is None:
+        return MeasuredEvaluator(
+            pool=pool,
+            workload=workload,
+            ceiling_bytes=ceiling_bytes,
+            seed=seed,
+            study_folder=study_folder,
+        )
+    return EmulatedEvaluator(
+        pool=pool,
+        workload=workload,
+        ceiling_bytes=ceiling_bytes,
+        gpus_per_node=gpus_per_node,
+        links=links,
+        node_host_bytes=node_host_bytes,
+        host_slowdown=host_slowdown,
+        seed=seed,
+        study_folder=study_folder,
+    )

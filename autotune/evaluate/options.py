@@ -1,0 +1,70 @@
+"""What a user asks for, as far as that can be judged without a pool. Loads no Ray."""
+
+from dataclasses import dataclass
+
+from autotune.errors import HardwareError
+from autotune.evaluate.evaluator_kind import EvaluatorKind
+
+AUTO = "auto"
+_CHOICES = (AUTO, EvaluatorKind.MEASURED, EvaluatorKind.EMULATED, EvaluatorKind.MODELLED)
+_USUAL_GPUS_PER_NODE = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatorOptions:
+    """What a user asks for: `--evaluator`, `--gpus`, `--gpus-per-node` and `--gpu-type`."""
+
+    evaluator: str
+    gpus: int
+    gpus_per_node: int | None
+    """None is all, 8 at most."""
+    gpu_type: str | None = None
+    """Where nothing runs, no device tells what it is."""
+
+    def check(self) -> None:
+        """Make sure that it can be had, as far as that can be told without a pool.
+
+        Raises:
+            HardwareError: it cannot.
+        """
+        if self.evaluator not in _CHOICES:
+            raise HardwareError(
+                f"--evaluator {self.evaluator}: must be {', '.join(_CHOICES[:-1])} or "
+                f"{_CHOICES[-1]}"
+            )
+        given = self.gpus_per_node
+        if given is not None and (given > self.gpus or self.gpus % given):
+            raise HardwareError(
+                f"--gpus-per-node {given}: {self.gpus} ranks do not divide into nodes of {given}; "
+                "use a divisor of --gpus"
+            )
+        if self.evaluator == EvaluatorKind.MEASURED:
+            self._refuse_gpus_per_node()
+        if self.evaluator == EvaluatorKind.MODELLED and self.gpu_type is None:
+            raise HardwareError(
+                "--evaluator modelled: nothing runs, so no device tells what it is; name one "
+                "with --gpu-type, such as h100-80gb"
+            )
+        if self.evaluator != EvaluatorKind.MODELLED and self.gpu_type is not None:
+            raise HardwareError(
+                f"--gpu-type {self.gpu_type}: is for --evaluator modelled; trials that run are "
+                "on the devices that are there, so leave it out"
+            )
+
+    def gpus_per_node_of(self, evaluator: str) -> int | None:
+        """Return the ranks that one of them shares its host with; None where ranks are real.
+
+        Raises:
+            HardwareError: it was given, and the ranks are real.
+        """
+        if evaluator not in (EvaluatorKind.EMULATED, EvaluatorKind.MODELLED):
+            self._refuse_gpus_per_node()
+            return None
+        return self.gpus_per_node or min(self.gpus, _USUAL_GPUS_PER_NODE)
+
+    def _refuse_gpus_per_node(self) -> None:
+        if self.gpus_per_node is not None:
+            raise HardwareError(
+                f"--gpus-per-node {self.gpus_per_node}: is for emulated ranks; real ones run where "
+                "their devices are, so leave it out, or use --evaluator emulated"
+            )

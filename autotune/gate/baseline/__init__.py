@@ -1,0 +1,1 @@
+"""Does a record still describe a config?"""

@@ -1,0 +1,100 @@
+"""`--ask-deepspeed`: the installed DeepSpeed's own parser, in a process of its own."""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from autotune import dotted
+from autotune.ds_config.build import BATCH_KEYS, MICRO_BATCH
+from autotune.errors import ConfigError
+from autotune.lint.finding import Finding, Severity
+from autotune.lint.rule_info import RuleInfo
+from autotune.lint.subject import Launcher, Subject
+
+_LINK = re.compile(r" For further information visit \S+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What DeepSpeed said."""
+
+    version: str
+    refusal: str | None
+    """Why it refuses the config; None if it takes it."""
+
+
+def deepspeed_refuses(subject: Subject, answer: Answer) -> Iterator[Finding]:
+    """The installed DeepSpeed's own parser refuses the config.
+
+    With `--ask-deepspeed` the config is parsed by the real `DeepSpeedConfig` at the planned number
+    of data-parallel ranks, in addition to the rules. What only `deepspeed.initialize` asserts is
+    not found by it.
+
+    If this is the only error, the rules miss something: please report it with the config.
+    """
+    if answer.refusal is not None:
+        yield REFUSES.finding(
+            _field(subject, answer.refusal),
+            f"DeepSpeed {answer.version} refuses the config: {answer.refusal}",
+        )
+
+
+REFUSES = RuleInfo.of(deepspeed_refuses, "deepspeed-refuses", Severity.ERROR)
+RULE_INFOS = (REFUSES,)
+
+
+def ask_deepspeed(ds_config: Mapping[str, Any], *, world_size: int) -> Answer:
+    """Have the real DeepSpeed parse a config; takes seconds.
+
+    Raises:
+        ConfigError: it could not be asked: it is not installed, say.
+    """
+    if importlib.util.find_spec("deepspeed") is None:
+        raise ConfigError("DeepSpeed cannot be asked: it is not installed in this environment")
+    done = subprocess.run(
+        [sys.executable, "-m", "autotune.trial.ask_deepspeed"],
+        input=json.dumps({"ds_config": ds_config, "world_size": world_size}),
+        capture_output=True,
+        text=True,
+        env=os.environ | {"DS_ACCELERATOR": "cpu"},
+        check=False,
+    )
+    if done.returncode != 0:
+        raise ConfigError(f"DeepSpeed could not be asked: {done.stderr.strip()[-600:]}")
+    answer = json.loads(done.stdout.splitlines()[-1])
+    refusal = answer["refusal"]
+    return Answer(
+        version=answer["version"], refusal=None if refusal is None else _LINK.sub("", refusal)
+    )
+
+
+def as_deepspeed_sees_it(subject: Subject) -> tuple[dict[str, Any], int]:
+    """Return what the parser is given, and at how many ranks.
+
+    Under Hugging Face every "auto" is resolved before DeepSpeed sees it, so those keys are left
+    out. Where the number of ranks is not known, batch sizes cannot be checked and are left out too.
+    """
+    config = dotted.without(subject.config, frozenset())
+    if subject.launch.launcher is Launcher.HF:
+        autos = {key for key, value in subject.flat.items() if value == "auto"}
+        config = dotted.without(config, frozenset(autos))
+        if not BATCH_KEYS & config.keys():
+            config[MICRO_BATCH] = 1
+    ranks = subject.launch.data_parallel
+    if ranks is None:
+        config = {key: value for key, value in config.items() if key not in BATCH_KEYS}
+        return config | {MICRO_BATCH: 1}, 1
+    return config, ranks
+
+
+def _field(subject: Subject, refusal: str) -> str:
+    """Return the key of the config that a refusal speaks of; empty if it names none or several."""
+    words = set(re.findall(r"\w+", refusal))
+    named = [key for key in subject.flat if key.rpartition(".")[2] in words]
+    return named[0] if len(named) == 1 else ""

@@ -1,0 +1,1 @@
+"""Does a job fit its devices and hosts?"""

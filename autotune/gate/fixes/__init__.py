@@ -1,0 +1,1 @@
+"""Applies safe fixes to the text of a config."""

@@ -1,0 +1,1 @@
+"""The job: what is trained, where it runs and how it is launched."""

@@ -1,0 +1,1 @@
+"""How ranks reach each other, and how long a collective takes."""

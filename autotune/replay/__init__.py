@@ -1,0 +1,1 @@
+"""Searches over recorded outcomes, without a device."""

@@ -1,0 +1,1 @@
+"""The data of a study: its Optuna storage, folder, lock and outcomes."""

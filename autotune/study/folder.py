@@ -1,0 +1,219 @@
+"""A study's folder and storage: made new, or opened again for the same job."""
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autotune import dotted
+from autotune.ds_config.build import MICRO_BATCH
+from autotune.errors import StoreError
+from autotune.evaluate.evaluator_kind import not_shown
+from autotune.job.ceiling import format_gib
+from autotune.job.model_shape import ModelShape
+from autotune.study.store import StoredStudy
+from autotune.study.view import StudySetup
+
+STUDY_DB = "study.db"
+
+# What else may differ between the runs of a study (seed, environment) is noted, not compared.
+_OPTIONS = {
+    "gpus": "--gpus",
+    "seq_len": "--seq-len",
+    "global_batch_size": "--global-batch-size",
+    "precision": "--precision",
+    "device": "--device",
+    "evaluator": "--evaluator",
+    "gpus_per_node": "--gpus-per-node",
+    "communication": "the source of communication times",
+    "gpu_type": "--gpu-type",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedStudy:
+    """A study and what it was set up with, which on a resume is what it was first asked for."""
+
+    stored: StoredStudy
+    setup: StudySetup
+
+
+def study_folder(studies: Path, name: str | None, model: str, gpus: int) -> Path:
+    """Return the folder of a study; without a name, one that tells model, ranks and time."""
+    if name is None:
+        name = f"{Path(model).name}-{gpus}x-{time.strftime('%Y%m%d-%H%M%S')}"
+    if not name or "/" in name or name.startswith("."):
+        raise StoreError(f"--study {name!r}: is a folder's name, without slashes or a leading dot")
+    return studies / name
+
+
+def check_study(folder: Path, storage_url: str, *, resume: bool, named: bool) -> None:
+    """Refuse what cannot be begun or resumed, before anything is started.
+
+    Raises:
+        StoreError: the study exists and is not to be resumed, or does not exist and is; or the
+            storage cannot be opened.
+    """
+    if resume and not named:
+        raise StoreError("--resume: say which study with --study NAME")
+    in_folder = storage_url.endswith(f"{folder / STUDY_DB}")
+    # A study in a database may be resumed on another machine, which has no folder of it yet.
+    if resume and in_folder and not folder.exists():
+        raise StoreError(f"--resume: there is no study {folder}; leave --resume out to begin one")
+    if not resume and folder.exists() and any(folder.iterdir()):
+        raise StoreError(
+            f"--study {folder.name}: {folder} exists; go on with --resume, or choose another name"
+        )
+    _require_folder(folder)
+    if resume or not in_folder:
+        StoredStudy.check(folder.name, storage_url, exists=resume)
+
+
+def check_same_job(folder: Path, storage_url: str, setup: StudySetup) -> StudySetup:
+    """Return what a study was begun with, if it is the same job.
+
+    Args:
+        folder: the study's.
+        storage_url: its storage.
+        setup: what is asked for now; a `ceiling_bytes` of 0 is not compared.
+
+    Raises:
+        StoreError: it belongs to another workload, space, ceiling or device.
+    """
+    stored = StoredStudy(folder.name, storage_url, create=False)
+    begun = stored.attributes.get("setup")
+    stored.close()
+    if begun is None:
+        raise StoreError(
+            f"--resume {folder.name}: its driver ended before a trial was begun; remove {folder} "
+            "and leave --resume out, or choose another name"
+        )
+    first = StudySetup.from_json(begun)
+    faults = [
+        f"--resume {folder.name}: {difference}; use the options it was begun with, or begin "
+        "another study"
+        for difference in differences(first, setup)
+    ]
+    if faults:
+        raise StoreError(*faults)
+    return first
+
+
+def open_study(folder: Path, storage_url: str, setup: StudySetup, *, resume: bool) -> OpenedStudy:
+    """Make the study, or open it and make sure that it is the same job.
+
+    Raises:
+        StoreError: it belongs to another workload, space, ceiling or device, or cannot be made.
+    """
+    if resume:
+        setup = check_same_job(folder, storage_url, setup)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"{folder}: cannot be made: {error.strerror}") from error
+    stored = StoredStudy(folder.name, storage_url, create=not resume)
+    if not resume:
+        stored.set_attribute("setup", setup.to_json())
+        # Short, for a reader of the dashboard.
+        stored.set_attribute("evaluator", setup.evaluator)
+        if clauses := not_shown(setup.evaluator, setup.communication):
+            stored.set_attribute("not_shown", "; ".join(clauses))
+    return OpenedStudy(stored=stored, setup=setup)
+
+
+def _require_folder(folder: Path) -> None:
+    """Make sure, before anything is started, that a folder can be made."""
+    nearest = next(path for path in folder.absolute().parents if path.exists())
+    if not nearest.is_dir():
+        raise StoreError(f"{folder}: cannot be made: {nearest} is not a folder")
+    if not os.access(nearest, os.W_OK):
+        raise StoreError(f"{folder}: cannot be made: {nearest} is not writable")
+
+
+def differences(first: StudySetup, now: StudySetup) -> Iterator[str]:
+    """Yield a clause for each thing in which two setups differ; consequences are left out."""
+    model, other_model = first.workload.model, now.workload.model
+    if model != other_model:
+        yield f"the model is {other_model.name}, the study's is {_told_apart(model, other_model)}"
+    before, after = _comparable(first), _comparable(now)
+    for key, option in _OPTIONS.items():
+        if after[key] is not None and before[key] != after[key]:
+            yield f"{option} is {after[key]}, the study's is {before[key]}"
+    yield from _node_differences(first, now)
+    base, other_base = dotted.flatten(first.base), dotted.flatten(now.base)
+    keys = sorted(k for k in base.keys() | other_base.keys() if base.get(k) != other_base.get(k))
+    if keys:
+        yield f"--base differs in {', '.join(keys)}"
+    other_device = now.gpu_type is not None and now.gpu_type != first.gpu_type
+    if now.ceiling_bytes and not other_device and first.ceiling_bytes != now.ceiling_bytes:
+        yield (
+            f"--memory-ceiling is {format_gib(now.ceiling_bytes)}, the study's is "
+            f"{format_gib(first.ceiling_bytes)}"
+        )
+    same_batch = first.workload.sequences_per_rank == now.workload.sequences_per_rank
+    space, other_space = _parameters(first), _parameters(now)
+    keys = sorted(
+        k
+        for k in space.keys() | other_space.keys()
+        if space.get(k) != other_space.get(k) and (same_batch or k != MICRO_BATCH)
+    )
+    if keys:
+        yield f"the search space differs in {', '.join(keys)}"
+
+
+def _node_differences(first: StudySetup, now: StudySetup) -> Iterator[str]:
+    """Yield a clause for each thing in which nodes that are not there differ."""
+    network, other_network = _network(first), _network(now)
+    if network and other_network and network != other_network:
+        yield f"--link is {other_network}, the study's is {network}"
+    if _curves(first) and _curves(now) and _curves(first) != _curves(now):
+        yield "--probe measured other times than the study's"
+    if all("node_host_bytes" in setup.environment for setup in (first, now)):
+        told, other = map(_host_memory, (first, now))
+        if told != other:
+            yield f"--host-memory is {other}, the study's is {told}"
+
+
+def _told_apart(model: ModelShape, other: ModelShape) -> str:
+    if model.name != other.name:
+        return model.name
+    before, after = dotted.flatten(model.to_json()), dotted.flatten(other.to_json())
+    changed = sorted(k for k in before.keys() | after.keys() if before.get(k) != after.get(k))
+    return f"another one of that name (it differs in {', '.join(changed)})"
+
+
+def _comparable(setup: StudySetup) -> Mapping[str, Any]:
+    workload = setup.workload
+    return {
+        "gpus": workload.world_size,
+        "seq_len": workload.seq_len,
+        "global_batch_size": workload.global_batch_size,
+        "precision": workload.precision,
+        "device": setup.device_kind,
+        # Empty while only the pool can tell.
+        "evaluator": setup.evaluator or None,
+        "gpus_per_node": setup.gpus_per_node,
+        "communication": setup.communication,
+        "gpu_type": setup.gpu_type,
+    }
+
+
+def _network(setup: StudySetup) -> str | None:
+    """Return the network between nodes; None of real ranks, and in studies of old."""
+    return None if setup.links is None else str(setup.links["network"]["name"])
+
+
+def _host_memory(setup: StudySetup) -> str:
+    given = setup.environment["node_host_bytes"]
+    return "not given" if given is None else format_gib(given)
+
+
+def _curves(setup: StudySetup) -> Sequence[Any]:
+    """Return what a probe measured of the links; empty where none did."""
+    return tuple((setup.links or {}).get("curves") or ())
+
+
+def _parameters(setup: StudySetup) -> Mapping[str, Any]:
+    return {parameter.key: parameter.to_json() for parameter in setup.space.parameters}

@@ -1,0 +1,386 @@
+"""What became of a trial: a status with either a measurement or a reason."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+from autotune.study.step_times import Interval, compose_step_s, mean_interval, num_warmup_steps
+
+
+class Status(StrEnum):
+    """How a trial ended. Only `COMPLETE` has no reason."""
+
+    COMPLETE = "complete"
+    REJECTED = "rejected"
+    """Predicted not to fit, never launched."""
+    INVALID = "invalid"
+    """DeepSpeed refuses the config."""
+    OVER_CEILING = "over_ceiling"
+    """Needs more than the ceiling allows on a device."""
+    OOM_DEVICE = "oom_device"
+    """The device itself ran out, below the ceiling."""
+    OOM_HOST = "oom_host"
+    """Host memory ran out."""
+    SLOW = "slow"
+    """Stopped early: clearly slower than the best."""
+    TIMED_OUT = "timed_out"
+    CRASHED = "crashed"
+    DIVERGED = "diverged"
+    """Its losses differ from the reference config's."""
+
+    @property
+    def does_not_fit(self) -> bool:
+        """Whether the trial needs, or is predicted to need, more memory than there is."""
+        return self in (
+            Status.REJECTED,
+            Status.OVER_CEILING,
+            Status.OOM_DEVICE,
+            Status.OOM_HOST,
+        )
+
+
+class Phase(StrEnum):
+    """Where in a trial a rank is."""
+
+    BUILD = "build"
+    INIT = "init"
+    FIRST_STEP = "first step"
+    STEADY = "steady"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseMemory:
+    """The most memory a rank used in one phase, in bytes."""
+
+    phase: Phase
+    used_bytes: int
+    """What counts against the ceiling: on CPU ranks what the rank added to its parent, on CUDA
+    what the driver sees."""
+    allocated_bytes: int | None = None
+    """Live tensors in torch's caching allocator; None on CPU ranks, which have none."""
+    reserved_bytes: int | None = None
+    """What torch's caching allocator holds; None on CPU ranks."""
+
+
+THROTTLED = frozenset({"hw slowdown", "hw thermal", "hw power brake", "sw thermal"})
+"""Limits on a card's clock that mean something is wrong: heat, power supply. The power cap is not
+among them: under load many cards run at it all the time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceClocks:
+    """How fast a CUDA device ran in the steady steps, as NVML saw it."""
+
+    num_samples: int
+    sm_clock_mhz_min: int
+    sm_clock_mhz_median: int
+    temperature_c_max: int
+    power_w_max: float | None = None
+    """None where the card does not tell."""
+    limits: tuple[str, ...] = ()
+    """What held its clock down in any sample: the names in `THROTTLED`, `sw power cap`, ..."""
+
+    @property
+    def throttled(self) -> tuple[str, ...]:
+        """The limits that mean something is wrong."""
+        return tuple(limit for limit in self.limits if limit in THROTTLED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankMeasurement:
+    """What one rank measured, one entry per optimizer step after the first."""
+
+    rank: int
+    inner_s: tuple[float, ...]
+    """Seconds of all inner micro steps of a step; 0 without accumulation."""
+    boundary_s: tuple[float, ...]
+    """Seconds of the boundary micro step: forward, backward with the reduction, `step`."""
+    memory: tuple[PhaseMemory, ...]
+    losses: tuple[float, ...]
+    """Mean loss of this rank's sequences, one per optimizer step, the first included; none of an
+    emulated rank."""
+    host_loop_s: tuple[float, ...] = ()
+    """Processor time of a fixed loop of Python right after each step: how fast the host ran. Empty
+    in studies from before it was taken."""
+    host_bytes: int = 0
+    """Peak resident host memory of the rank."""
+    alloc_retries: int = 0
+    """Times that torch's allocator had to give back its cache in the steady steps."""
+    clocks: DeviceClocks | None = None
+    """None on CPU ranks, and where NVML did not tell."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory over all phases that counts against the ceiling."""
+        return max(m.used_bytes for m in self.memory)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """The ranks' raw numbers and what follows from them."""
+
+    tokens_per_step: int
+    """Of the user's global batch, all ranks together."""
+    accumulation: int
+    """Micro steps of the user's optimizer step."""
+    timed_accumulation: int
+    """Micro steps of the steps that were timed; equal to `accumulation` for whole steps."""
+    ranks: tuple[RankMeasurement, ...]
+
+    @property
+    def composed(self) -> bool:
+        """Whether step times are composed from shorter steps."""
+        return self.timed_accumulation != self.accumulation
+
+    @property
+    def all_step_s(self) -> tuple[float, ...]:
+        """Seconds per optimizer step, warm-up included; the slowest rank counts."""
+        return tuple(
+            max(self._step_s(rank, step) for rank in self.ranks)
+            for step in range(min(len(rank.boundary_s) for rank in self.ranks))
+        )
+
+    def _step_s(self, rank: RankMeasurement, step: int) -> float:
+        return compose_step_s(
+            rank.inner_s[step],
+            rank.boundary_s[step],
+            timed_accumulation=self.timed_accumulation,
+            accumulation=self.accumulation,
+        )
+
+    @property
+    def step_s(self) -> tuple[float, ...]:
+        """Seconds per optimizer step without the warm-up."""
+        steps = self.all_step_s
+        return steps[num_warmup_steps(steps) :]
+
+    @property
+    def tokens_per_s(self) -> Interval:
+        """Tokens per second of all ranks; the interval is that of the mean step time."""
+        step = mean_interval(self.step_s)
+        fastest = self.tokens_per_step / step.low if step.low > 0 else float("inf")
+        return Interval(self.tokens_per_step / step.mean, self.tokens_per_step / step.high, fastest)
+
+    @property
+    def throttled(self) -> tuple[str, ...]:
+        """What slowed any rank's device down that should not have (`THROTTLED`)."""
+        return tuple(
+            sorted({t for rank in self.ranks if rank.clocks for t in rank.clocks.throttled})
+        )
+
+    @property
+    def host_loop_s(self) -> tuple[float, ...]:
+        """The fixed loop of Python after each step, warm-up included, where the host ran slowest.
+
+        Ranks wait for each other, so the slowest one's host is every rank's.
+        """
+        return tuple(map(max, zip(*(rank.host_loop_s for rank in self.ranks), strict=False)))
+
+    @property
+    def peak_bytes(self) -> int:
+        """The fattest rank's peak memory."""
+        return max(rank.peak_bytes for rank in self.ranks)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        return {
+            "tokens_per_step": self.tokens_per_step,
+            "accumulation": self.accumulation,
+            "timed_accumulation": self.timed_accumulation,
+            "ranks": [rank_to_json(rank) for rank in self.ranks],
+        }
+
+    @classmethod
+    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
+        """Rebuild a measurement from `to_json`."""
+        return cls(**{**mapping, "ranks": tuple(map(rank_from_json, mapping["ranks"]))})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Modelled:
+    """What a model says of a trial that nobody ran. There are no ranks, steps or losses in it."""
+
+    tokens_per_s: Interval
+    """All ranks; how far the model may be off, not how far steps spread."""
+    peak_bytes: int
+    """The fattest rank's, as it counts against the ceiling."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        speed = self.tokens_per_s
+        return {
+            "tokens_per_s": [speed.mean, speed.low, speed.high],
+            "peak_bytes": self.peak_bytes,
+        }
+
+    @classmethod
+    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
+        """Rebuild it from `to_json`."""
+        return cls(
+            tokens_per_s=Interval(*mapping["tokens_per_s"]), peak_bytes=mapping["peak_bytes"]
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a trial did not complete."""
+
+    reason: str
+    """One sentence for a reader."""
+    rank: int | None = None
+    """The rank that failed first; None when no rank ever ran."""
+    phase: Phase | None = None
+    needed_bytes: int | None = None
+    """For trials that do not fit: what the rank held plus what it asked for."""
+    short_bytes: int | None = None
+    """What was missing, where an allocation failed and its size is known."""
+    log: str | None = None
+    """That rank's log, relative to the study folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A trial's status with a measurement (or a model's word), a failure, or (for `SLOW`) both.
+
+    A failed trial is data: nothing here is ever raised.
+    """
+
+    status: Status
+    evaluator: str
+    """measured, emulated or modelled: how the numbers came about."""
+    measurement: Measurement | None = None
+    modelled: Modelled | None = None
+    """In the measurement's place where nothing ran."""
+    failure: Failure | None = None
+    duration_s: float = 0.0
+    """From launch to outcome."""
+    ranks_s: float = 0.0
+    """From the first rank's fork to the last rank's exit: `duration_s` without the tuner."""
+    neighbours: tuple[int, ...] = ()
+    """Trials that ran on the same nodes at the same time."""
+    devices: tuple[str, ...] = ()
+    """One per rank: host and device."""
+    charged_bytes: int = 0
+    """Of the ceiling, kept free for what a real rank needs and an emulated one does not; in no
+    other number here."""
+
+    def __post_init__(self) -> None:
+        if self.measurement is not None and self.modelled is not None:
+            raise ValueError("a trial is measured or modelled, not both")
+        if self.status is Status.COMPLETE and self.measurement is None and self.modelled is None:
+            raise ValueError("a complete trial has a measurement, or what a model says")
+        if self.status is not Status.COMPLETE and self.failure is None:
+            raise ValueError(f"a trial that is {self.status} carries a reason")
+
+    @property
+    def has_true_losses(self) -> bool:
+        """Whether its losses are those of the training: only real ranks communicate."""
+        return self.evaluator == "measured"
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether it has a speed and a peak, measured or modelled."""
+        return self.measurement is not None or self.modelled is not None
+
+    @property
+    def measured(self) -> Measurement:
+        """The measurement of a trial that has one, as every complete trial does.
+
+        Raises:
+            ValueError: it has none.
+        """
+        if self.measurement is None:
+            raise ValueError(f"a trial that is {self.status} was not measured")
+        return self.measurement
+
+    @property
+    def tokens_per_s(self) -> Interval:
+        """Tokens per second of all ranks, measured or modelled: `evaluator` says which.
+
+        Raises:
+            ValueError: the trial has no speed.
+        """
+        return self.modelled.tokens_per_s if self.modelled else self.measured.tokens_per_s
+
+    @property
+    def peak_bytes(self) -> int:
+        """The fattest rank's peak memory, measured or modelled.
+
+        Raises:
+            ValueError: the trial has none.
+        """
+        return self.modelled.peak_bytes if self.modelled else self.measured.peak_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        return {
+            "status": self.status.value,
+            "evaluator": self.evaluator,
+            "measurement": self.measurement.to_json() if self.measurement else None,
+            "modelled": self.modelled.to_json() if self.modelled else None,
+            "failure": _plain(self.failure) if self.failure else None,
+            "duration_s": self.duration_s,
+            "ranks_s": self.ranks_s,
+            "neighbours": list(self.neighbours),
+            "devices": list(self.devices),
+            "charged_bytes": self.charged_bytes,
+        }
+
+    @classmethod
+    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
+        """Rebuild an outcome from `to_json`."""
+        measurement, failure = mapping["measurement"], mapping["failure"]
+        phase = failure and failure["phase"]
+        modelled = mapping.get("modelled")  # studies from before there was one lack it
+        return cls(
+            status=Status(mapping["status"]),
+            evaluator=mapping["evaluator"],
+            measurement=Measurement.from_json(measurement) if measurement else None,
+            modelled=Modelled.from_json(modelled) if modelled else None,
+            failure=Failure(**{**failure, "phase": phase and Phase(phase)}) if failure else None,
+            duration_s=mapping["duration_s"],
+            ranks_s=mapping["ranks_s"],
+            neighbours=tuple(mapping["neighbours"]),
+            devices=tuple(mapping["devices"]),
+            # Studies of an earlier version have none.
+            charged_bytes=mapping.get("charged_bytes", 0),
+        )
+
+
+def rank_to_json(rank: RankMeasurement) -> dict[str, Any]:
+    """Return plain JSON values; `rank_from_json` is the inverse."""
+    return _plain(rank) | {
+        "memory": [_plain(m) for m in rank.memory],
+        "clocks": clocks_to_json(rank.clocks) if rank.clocks else None,
+    }
+
+
+def clocks_to_json(clocks: DeviceClocks) -> dict[str, Any]:
+    """Return plain JSON values, as they stand in `rank_to_json`."""
+    return _plain(clocks)
+
+
+def rank_from_json(mapping: Mapping[str, Any]) -> RankMeasurement:
+    """Rebuild a rank's measurement from `rank_to_json`."""
+    clocks = mapping.get("clocks")
+    return RankMeasurement(
+        **{
+            **mapping,
+            "inner_s": tuple(mapping["inner_s"]),
+            "boundary_s": tuple(mapping["boundary_s"]),
+            "losses": tuple(mapping["losses"]),
+            "host_loop_s": tuple(mapping.get("host_loop_s", ())),
+            "memory": tuple(
+                PhaseMemory(**{**m, "phase": Phase(m["phase"])}) for m in mapping["memory"]
+            ),
+            "clocks": DeviceClocks(**{**clocks, "limits": tuple(clocks["limits"])})
+            if clocks
+            else None,
+        }
+    )
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    plain = {name: getattr(value, name) for name in value.__slots__}
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in plain.items()}

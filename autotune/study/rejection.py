@@ -1,0 +1,84 @@
+"""A candidate that is not launched, and what speaks against it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+from autotune.study.candidate import Candidate
+from autotune.study.outcome import Failure, Outcome, Status
+
+_CHUNK = "rejections-"
+
+
+class Evidence(StrEnum):
+    """What a rejection rests on."""
+
+    CLOSED_FORM = "closed form"
+    REPLAY = "replay"
+    FRAGMENTATION = "fragmentation"
+    """A replay under the ceiling: the live tensors fit, the allocator's blocks do not."""
+    HOST = "host"
+    """The node has too little memory for its ranks: stands, no trial corrects what is predicted."""
+    TRIAL = "trial"
+    """One that needs no more ran out: stands, whatever the model learns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """A candidate that was not launched."""
+
+    candidate: Candidate
+    evidence: Evidence
+    needed_bytes: int
+    """Predicted, what lies outside the allocator included; not corrected."""
+    outside_bytes: int
+    """Of these, what lies outside the allocator."""
+    margin: float
+    """The model's own, of the allocator's part."""
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        return {
+            "candidate": self.candidate.to_json(),
+            "evidence": self.evidence.value,
+            "needed_bytes": self.needed_bytes,
+            "outside_bytes": self.outside_bytes,
+            "margin": self.margin,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
+        """Rebuild a rejection from `to_json`."""
+        return cls(
+            **{
+                **mapping,
+                "candidate": Candidate.from_json(mapping["candidate"]),
+                "evidence": Evidence(mapping["evidence"]),
+            }
+        )
+
+    def outcome(self) -> Outcome:
+        """Return the outcome of a trial that never ran."""
+        return Outcome(
+            status=Status.REJECTED,
+            evaluator="modelled",
+            failure=Failure(reason=self.reason, needed_bytes=self.needed_bytes),
+        )
+
+
+def read_rejections(attributes: Mapping[str, Any]) -> list[Rejection]:
+    """Return the rejections that are stored with a study, in order."""
+    chunks = sorted(name for name in attributes if name.startswith(_CHUNK))
+    return [Rejection.from_json(mapping) for name in chunks for mapping in attributes[name]]
+
+
+def rejections_attribute(num_before: int) -> str:
+    """Return the study attribute that holds the rejections after the first `num_before`.
+
+    One for each launch: a list of all would be written anew every time, and soon exceed what a
+    storage takes in one value.
+    """
+    return f"{_CHUNK}{num_before:06d}"

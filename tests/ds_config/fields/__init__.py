@@ -1,0 +1,1 @@
+"""Tests of `autotune.ds_config.fields`."""
