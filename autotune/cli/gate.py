@@ -214,7 +214,7 @@ def gate(
     gate says no; 2: the call or a file beside the config is wrong.
     """
     from autotune.gate.request import GateRequest, parse_age_h, parse_share
-    from autotune.lint.subject import Launcher
+    from autotune.job.launcher import Launcher
 
     if explain is not None or list_rules:
         _print_pages(explain)

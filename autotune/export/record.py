@@ -7,8 +7,8 @@ from typing import Any
 from autotune import dotted
 from autotune.evaluate.evaluator_kind import EvaluatorKind, not_shown
 from autotune.export.ds_config import exported_ds_config
+from autotune.job.launcher import Launcher
 from autotune.lint.check import verdict_of
-from autotune.lint.subject import Launcher
 from autotune.search.prelaunch_lint import lint_for
 from autotune.study.candidate import TrialRecord
 from autotune.study.confirmation import LOSS_TOLERANCE, Confirmation

@@ -9,9 +9,10 @@ from typing import Any
 
 from autotune.errors import ConfigError, GateError
 from autotune.gate.request import STDIN, GateRequest
+from autotune.job.launcher import Launcher
 from autotune.job.model_shape import ModelShape, load_model_shape
 from autotune.lint.document.document import Document, read_document
-from autotune.lint.subject import Launch, Launcher
+from autotune.lint.subject import Launch
 
 
 def read_config(ds_config: str) -> bytes:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import GateError
-from autotune.lint.subject import Launcher
+from autotune.job.launcher import Launcher
 
 STDIN = "-"
 _AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(h|d|w)", re.IGNORECASE)

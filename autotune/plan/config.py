@@ -8,9 +8,10 @@ from autotune import dotted
 from autotune.ds_config.auto import resolve_auto
 from autotune.ds_config.build import BATCH_KEYS, MICRO_BATCH
 from autotune.job.device import Device
+from autotune.job.launcher import Launcher
 from autotune.lint.check import lint
 from autotune.lint.finding import Finding, Severity
-from autotune.lint.subject import Launch, Launcher, Subject
+from autotune.lint.subject import Launch, Subject
 from autotune.plan.request import PlanRequest
 from autotune.predict.gpu_counts import smallest_fitting
 from autotune.predict.memory.estimate import MemoryEstimate

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from autotune.gate.gate import gate
 from autotune.gate.request import GateRequest
+from autotune.job.launcher import Launcher
 from autotune.lint.finding import Finding, Severity, Verdict
-from autotune.lint.subject import Launcher
 
 MAX_WARNINGS = 0.03
 """Share of the entries that are ok."""

@@ -3,13 +3,13 @@
 from typing import Any
 
 from autotune.gate.fit.memory import MemoryJudgement, MemorySetting, judge_memory
+from autotune.job.assumed_shape import assumed_shape
 from autotune.job.ceiling import GIB
 from autotune.job.device import find_device
 from autotune.job.model_shape import ModelShape, load_model_shape
 from autotune.lint.check import verdict_of
 from autotune.lint.finding import Verdict
 from autotune.lint.subject import Launch, Subject
-from autotune.predict.assumed_shape import assumed_shape
 
 TOP = ("train_batch_size", "gradient_accumulation_steps", "fp16", "bf16", "optimizer")
 """Keys that do not belong to `zero_optimization`."""

@@ -13,8 +13,9 @@ from autotune.gate.deepspeed_parser import Answer, as_deepspeed_sees_it, deepspe
 from autotune.gate.fit.hardware import planned_device
 from autotune.gate.inputs import planned_launch
 from autotune.gate.rules import pages, rule_or_raise
+from autotune.job.launcher import Launcher
 from autotune.lint.finding import Severity, Verdict
-from autotune.lint.subject import Launch, Launcher, Subject
+from autotune.lint.subject import Launch, Subject
 from tests.gate.records import write
 
 CLEAN = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}}

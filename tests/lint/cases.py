@@ -11,8 +11,8 @@ import yaml
 from autotune.gate.gate import gate
 from autotune.gate.request import GateRequest
 from autotune.gate.result import GateResult
+from autotune.job.launcher import Launcher
 from autotune.lint.finding import Finding, Severity, Verdict
-from autotune.lint.subject import Launcher
 
 FOLDER = Path(__file__).parents[1] / "cases"
 

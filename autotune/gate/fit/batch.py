@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from autotune.lint.subject import Launcher, Subject
+from autotune.job.launcher import Launcher
+from autotune.lint.subject import Subject
 
 MICRO_BATCH = "train_micro_batch_size_per_gpu"
 ACCUMULATION = "gradient_accumulation_steps"

@@ -6,10 +6,10 @@ from dataclasses import replace
 from autotune.errors import HardwareError
 from autotune.gate.fit.memory import MemorySetting
 from autotune.gate.request import GateRequest
+from autotune.job.assumed_shape import assumed_shape
 from autotune.job.ceiling import parse_bytes
 from autotune.job.device import CATALOGUE, Device, find_device, load_devices
 from autotune.lint.subject import Launch
-from autotune.predict.assumed_shape import assumed_shape
 
 _BOX_SHARE = 0.1
 """The most by which a driver's memory lies below the number on the box: 24 GB is 22.03 GiB."""

@@ -27,11 +27,12 @@ from autotune.gate.fit.job_defaults import (
 )
 from autotune.gate.fit.recorded import Recorded, completed
 from autotune.gate.fit.shape import NotJudgedError, shape_of_rank
+from autotune.job.assumed_shape import ASSUMED
 from autotune.job.device import Device
+from autotune.job.launcher import Launcher
 from autotune.job.model_shape import ModelShape
 from autotune.job.workload import Workload
-from autotune.lint.subject import Launch, Launcher, Subject
-from autotune.predict.assumed_shape import ASSUMED
+from autotune.lint.subject import Launch, Subject
 from autotune.predict.memory.estimate import MemoryEstimate
 from autotune.predict.memory.predict import Surroundings, predict_memory, screen_memory
 from autotune.predict.memory.verdict import assumptions

@@ -5,8 +5,9 @@ What was left open is taken at its leanest.
 
 from autotune.gate.fit.shape import NotJudgedError
 from autotune.job.device import Device
+from autotune.job.launcher import Launcher
 from autotune.job.model_shape import LEARNED_POSITIONS, ModelShape
-from autotune.lint.subject import Launch, Launcher, Subject
+from autotune.lint.subject import Launch, Subject
 from autotune.predict.gpu_counts import GPUS_PER_NODE
 
 SHORTEST = 128

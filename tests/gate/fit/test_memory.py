@@ -13,9 +13,10 @@ from autotune.gate.gate import gate
 from autotune.gate.inputs import planned_launch
 from autotune.gate.request import GateRequest
 from autotune.job.ceiling import GIB
+from autotune.job.launcher import Launcher
 from autotune.job.model_shape import shape_from_hf_config
 from autotune.lint.finding import Severity, Verdict
-from autotune.lint.subject import Launcher, Subject
+from autotune.lint.subject import Subject
 from autotune.plan import PlanRequest, plan_config
 from tests.gate.judging import config, fields, judge, setting, subject, verdict
 from tests.lint.cases import Case, all_cases, errors, is_about, request_of

@@ -5,8 +5,8 @@ from typing import Any
 
 from autotune.gate.fit.memory import judge_memory
 from autotune.gate.fit.recorded import Recorded
+from autotune.job.launcher import Launcher
 from autotune.lint.finding import Severity
-from autotune.lint.subject import Launcher
 from tests.gate.judging import config, judge, setting, subject
 
 
