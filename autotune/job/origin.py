@@ -21,6 +21,7 @@ class Origin(StrEnum):
     TRAINER = "Trainer default"
     """What the Hugging Face Trainer puts in place of "auto" without arguments."""
     DEEPSPEED = "DeepSpeed default"
+    TRANSFORMERS = "transformers default"
     PRESET = "preset"
     """autotune's own default."""
 

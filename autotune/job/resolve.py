@@ -61,6 +61,7 @@ class ResolvedJob:
     seq_len: int
     precision: str
     optimizer: str
+    attn_implementation: str
 
     @property
     def assumed(self) -> tuple[str, ...]:
@@ -87,6 +88,7 @@ def resolve_job(
     subject: Subject | None = None,
     job_file: Path | None = None,
     record: RecordedJob | None = None,
+    shape: ModelShape | None = None,
 ) -> ResolvedJob:
     """Complete a job from everything that is known about it.
 
@@ -96,6 +98,7 @@ def resolve_job(
             the launch; None without one.
         job_file: the job file; None looks for `autotune.yaml` in the current folder.
         record: what a record says, for `--baseline`.
+        shape: a model that is read already, in the place of the job's.
 
     Raises:
         AutotuneError: a source is wrong; every fault is named.
@@ -113,7 +116,7 @@ def resolve_job(
     if record is not None:
         sources.append((Origin.RECORD, record.job))
     job, facts = _merged(sources)
-    shape = _shape(job, record)
+    shape = shape or _shape(job, record)
     launcher = job.launcher or (Launcher.HF if hf_args is not None else Launcher.DEEPSPEED)
     launch = _launch(job, shape, launcher=launcher, hf_args=hf_args)
     subject = replace(subject, launch=launch)
@@ -135,7 +138,22 @@ def resolve_job(
         seq_len=facts["seq_len"].value,
         precision=precision.value,
         optimizer=facts["optimizer"].value,
+        attn_implementation=facts["attn_implementation"].value,
     )
+
+
+def launcher_of(described: Job, job_file: Path | None = None) -> Launcher:
+    """Return who reads the config first, as far as options and job file tell.
+
+    Raises:
+        JobError: the job file is wrong.
+    """
+    path = find_job_file(job_file)
+    jobs = [described] if path is None else [described, read_job_file(path)]
+    for job in jobs:
+        if job.launcher is not None:
+            return job.launcher
+    return Launcher.HF if any(job.hf_args is not None for job in jobs) else Launcher.DEEPSPEED
 
 
 def _merged(sources: Sequence[tuple[Origin, Job]]) -> tuple[Job, dict[str, Fact]]:
@@ -201,7 +219,9 @@ def _launch(
     hf_args: Mapping[str, Any] | None,
 ) -> Launch:
     params = job.params
-    size = round(params) if params is not None else shape and shape.num_parameters
+    size = shape.num_parameters if shape is not None else None
+    if params is not None:
+        size = round(params)
     trained = job.trainable_params
     return Launch(
         launcher=launcher,
@@ -252,6 +272,8 @@ def _completed(
         yield "optimizer", Fact(value=DEFAULT_OPTIMIZER, origin=Origin.PRESET)
     if batch is not None and batch.origin is not None:
         yield "micro_batch_size", Fact(value=batch.micro, origin=batch.origin)
+    if "attn_implementation" not in facts:
+        yield "attn_implementation", Fact(value="sdpa", origin=Origin.TRANSFORMERS)
     if "memory_ceiling" not in facts:
         yield "memory_ceiling", Fact(value=DEFAULT_CEILING, origin=Origin.PRESET)
 

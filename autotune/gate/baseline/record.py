@@ -39,6 +39,8 @@ class Record:
     peak_least_bytes: int | None
     """Of the fattest rank of the leanest run; None in records of old."""
     ceiling_bytes: int | None
+    job: Mapping[str, Any] | None = None
+    """The facts of the run's job, each with `value` and `origin`; None in older records."""
     emulation: Mapping[str, Any] | None = None
     """`gpus_per_node` and `links` of emulated ranks; None where ranks were real."""
 
@@ -86,6 +88,7 @@ def read_record(path: Path) -> Record:
             peak_bytes=memory.get("peak_bytes"),
             peak_least_bytes=memory.get("peak_bytes_least"),
             ceiling_bytes=memory.get("ceiling_bytes"),
+            job=content.get("job"),
             emulation=content.get("emulation"),
         )
     except (TypeError, ValueError, KeyError, AttributeError) as error:
