@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import fields
-from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -33,7 +32,6 @@ def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
     own = get_type_hints(command, include_extras=True)
     options = _options(without=frozenset(signature.parameters))
 
-    @wraps(command)
     def taking_options(**values: Any) -> None:
         described = {parameter.name: values.pop(parameter.name) for parameter in options}
         command(job=Job(**described), **values)
@@ -47,9 +45,11 @@ def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
     parameters = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*options, *kept)
     ]
-    taking_options.__signature__ = signature.replace(parameters=parameters)
+    taking_options.__signature__ = (  # type: ignore[attr-defined]
+        signature.replace(parameters=parameters)
+    )
     taking_options.__annotations__ = {p.name: p.annotation for p in parameters}
-    del taking_options.__wrapped__
+    taking_options.__name__, taking_options.__doc__ = command.__name__, command.__doc__
     return taking_options
 
 

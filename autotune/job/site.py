@@ -16,6 +16,7 @@ _BOX_SHARE = 0.1
 """The most by which a driver's memory lies below the number on the box: 24 GB is 22.03 GiB."""
 _SIZE = re.compile(r"-[0-9]+gb")
 """In the name of a device that is sold in several sizes."""
+_ANY_DEVICE_BYTES = 2**40
 _BARE = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 
@@ -144,6 +145,8 @@ def _ceiling_bytes(ceiling: str, device: Device | None) -> int | None:
     """Return the ceiling on a device; without one it is only checked."""
     if device is not None:
         return parse_ceiling(ceiling, device_bytes=device.memory_bytes)
-    is_share = ceiling.strip().endswith("%")
-    parsed = parse_ceiling(ceiling, device_bytes=2**60)
-    return None if is_share else parsed
+    if not ceiling.strip().endswith("%"):
+        return parse_bytes(ceiling, where="--memory-ceiling")
+    # Of a device that is not known yet only the form of a share can be checked.
+    parse_ceiling(ceiling, device_bytes=_ANY_DEVICE_BYTES)
+    return None

@@ -142,19 +142,26 @@ class PlannedJob:
         Raises:
             HardwareError: the network is unknown, or the probe is of another device.
         """
-        site = self.site
-        if site.probe is not None:
-            check_device(site.probe, self.device.name, where="--probe")
-        return SpeedSurroundings.of(
-            self.device,
-            local_ranks=self.ranks_per_node,
-            network=site.link,
-            probe=site.probe,
-        )
+        return speed_surroundings(self.site)
 
     def _on_this_host(self, estimate: MemoryEstimate) -> MemoryEstimate:
         """Count all processes of a node: those that split a model have a host share each."""
         return replace(estimate, host=replace(estimate.host, local_ranks=self.ranks_per_node))
+
+
+def speed_surroundings(site: Site) -> SpeedSurroundings:
+    """Return what decides the speed of the ranks of a site.
+
+    Raises:
+        HardwareError: the network is unknown, or the probe is of another device.
+    """
+    assert site.device is not None
+    assert site.ranks_per_node is not None
+    if site.probe is not None:
+        check_device(site.probe, site.device.name, where="--probe")
+    return SpeedSurroundings.of(
+        site.device, local_ranks=site.ranks_per_node, network=site.link, probe=site.probe
+    )
 
 
 def is_assumed(training: Training) -> bool:

@@ -41,6 +41,8 @@ class StudySetup:
     """How emulated ranks reach each other (`autotune.predict.links.communication.Links`)."""
     gpu_type: str | None = None
     """What the ranks of a modelled study would run on; None where something runs."""
+    job: Mapping[str, Any] | None = None
+    """The facts of the job, each with `value` and `origin`; None in older studies."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""
@@ -57,6 +59,7 @@ class StudySetup:
             "communication": self.communication,
             "links": self.links and dict(self.links),
             "gpu_type": self.gpu_type,
+            "job": self.job and dict(self.job),
         }
 
     @classmethod

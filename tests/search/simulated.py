@@ -10,7 +10,7 @@ from typing import Any
 from autotune.evaluate import TrialRequest
 from autotune.job.device import Device, find_device
 from autotune.job.model_shape import load_model_shape
-from autotune.job.workload import Workload, resolve_workload
+from autotune.job.workload import Workload
 from autotune.predict.memory.estimate import DeviceEstimate
 from autotune.predict.memory.predict import Surroundings, predict_memory
 from autotune.predict.program.items import Part
@@ -31,6 +31,7 @@ from autotune.study.view import StudySetup, StudyView
 from autotune.tune import TuneRequest, TuneResult, run_study
 from autotune.tune.scale_up import Target
 from tests.evaluate.fake import FakeEvaluator
+from tests.job.workloads import resolve_workload
 
 H100 = find_device("h100-80gb")
 ZERO = load_space("zero")

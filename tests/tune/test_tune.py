@@ -12,13 +12,13 @@ import pytest
 from autotune.errors import DispatchError, StoreError
 from autotune.evaluate import TrialRequest
 from autotune.job.model_shape import load_model_shape
-from autotune.job.workload import resolve_workload
 from autotune.search.progress import Silent
 from autotune.study.outcome import Outcome, Phase, Status
 from autotune.study.store import StoredStudy
 from autotune.study.view import StudyView
 from autotune.tune import TuneRequest, TuneResult, run_study
 from tests.evaluate.fake import MIB
+from tests.job.workloads import resolve_workload
 from tests.search.setting import FEW_POINTS, Setting, setting, small_space, tiny_workload
 
 ONE_KEY = """
