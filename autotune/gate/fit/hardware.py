@@ -7,7 +7,7 @@ from autotune.errors import HardwareError
 from autotune.gate.fit.memory import MemorySetting
 from autotune.gate.request import GateRequest
 from autotune.job.ceiling import parse_bytes
-from autotune.job.device import CATALOGUE, Device, find_device, load_devices
+from autotune.job.device import Device, catalogue, find_device, load_devices
 from autotune.lint.subject import Launch
 from autotune.predict.assumed_shape import assumed_shape
 
@@ -70,7 +70,7 @@ def _of_size(device: Device, memory_bytes: int) -> Device:
     catalogue has that size of the device, its memory is the driver's.
     """
     family = _SIZE.sub("", device.name)
-    for known in (device, *CATALOGUE):
+    for known in (device, *catalogue()):
         same_kind = _SIZE.sub("", known.name) == family
         if same_kind and 0 <= memory_bytes - known.memory_bytes < _BOX_SHARE * memory_bytes:
             return known
