@@ -49,6 +49,7 @@ FOREIGN = {
     "yaml": (
         "autotune.space",
         "autotune.job.device",
+        "autotune.predict.links.networks",
         "autotune.lint.document",
         "autotune.gate.accepted",
     ),

@@ -281,10 +281,10 @@ def _print_results(results: list["GateResult"], output_format: str, *, strict: b
 
 
 def _print_pages(identifier: str | None) -> None:
-    from autotune.gate.rules import pages, rule_or_raise
+    from autotune.gate.rules import all_rules, rule_or_raise
     from autotune.report.gate import print_page, print_rules
 
     if identifier is not None:
         print_page(rule_or_raise(identifier, option="--explain"))
     else:
-        print_rules(list(pages().values()))
+        print_rules(list(all_rules().values()))

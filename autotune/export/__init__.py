@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import StoreError
-from autotune.export.ds_config import exported_ds_config
 from autotune.export.record import build_record
 from autotune.export.trials_csv import trials_table
 from autotune.study.view import StudyView
@@ -33,8 +32,8 @@ def write_study_files(study: StudyView, folder: Path) -> Mapping[str, Any] | Non
     _replace(folder / "trials.csv", trials_table(study).to_csv(index=False))
     if study.exported is None:
         return None
-    record = build_record(study)
-    _replace(folder / "ds_config.json", _as_json(exported_ds_config(study)))
+    record = build_record(study).to_json()
+    _replace(folder / "ds_config.json", _as_json(record["ds_config"]))
     _replace(folder / "record.json", _as_json(record))
     return record
 

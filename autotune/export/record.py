@@ -1,86 +1,82 @@
-"""`record.json`: the numbers behind an exported ds_config, and how they came about."""
+"""The record of a study: the numbers behind what is exported."""
 
-import math
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from autotune import dotted
 from autotune.evaluate.evaluator_kind import EvaluatorKind, not_shown
 from autotune.export.ds_config import exported_ds_config
 from autotune.job.launcher import Launcher
+from autotune.job.workload import Workload
 from autotune.lint.check import verdict_of
 from autotune.search.prelaunch_lint import lint_for
 from autotune.study.candidate import TrialRecord
 from autotune.study.confirmation import LOSS_TOLERANCE, Confirmation
 from autotune.study.model_reports import SpeedReport
 from autotune.study.outcome import Outcome, Status
+from autotune.study.record import Record
 from autotune.study.step_times import Interval
 from autotune.study.view import StudyView, tokens_per_s_of_runs
 
-FORMAT = 1
 
-
-def build_record(study: StudyView) -> dict[str, Any]:
-    """Return the record as JSON values; sizes in bytes, times in seconds.
-
-    The study must have something to export.
-    """
+def build_record(study: StudyView) -> Record:
+    """Return the record of a study, which must have something to export."""
     exported, confirmation = study.exported, study.confirmation
     assert exported is not None
     assert confirmation is not None
-    runs = confirmation.exported_runs
-    fattest = max(runs, key=lambda run: run.peak_bytes)
-    return {
-        "format": FORMAT,
-        "created": confirmation.ended_at,
-        "evaluator": study.setup.evaluator,
-        "not_shown": list(not_shown(study.setup.evaluator, study.setup.communication)),
-        "emulation": _emulation(study),
-        "modelling": _modelling(study),
-        "trial": exported.number,
-        "source": exported.candidate.source,
-        "keeps_baseline": confirmation.keeps_baseline,
-        "tokens_per_s": _interval(tokens_per_s_of_runs(runs)),
-        "num_runs": len(runs),
-        "baseline": _baseline(study, confirmation),
-        "challenger": _challenger(study, confirmation),
-        "memory": {
-            # Of the leanest run: with the peak, how much runs of one config differ.
+    setup, runs = study.setup, confirmation.exported_runs
+    ended_at, ds_config = confirmation.ended_at, exported_ds_config(study)
+    return Record(
+        created=None if ended_at is None else datetime.fromisoformat(ended_at),
+        evaluator=setup.evaluator,
+        not_shown=not_shown(setup.evaluator, setup.communication),
+        emulation=_emulation(study),
+        modelling=_modelling(study),
+        trial=exported.number,
+        source=exported.candidate.source,
+        keeps_baseline=confirmation.keeps_baseline,
+        tokens_per_s=tokens_per_s_of_runs(runs),
+        num_runs=len(runs),
+        baseline=_baseline(study, confirmation),
+        challenger=_challenger(study, confirmation),
+        memory={
+            # With the peak, how much runs of one config differ.
             "peak_bytes_least": min(run.peak_bytes for run in runs),
-            **_memory(fattest, ceiling_bytes=study.setup.ceiling_bytes),
+            **_memory(max(runs, key=lambda run: run.peak_bytes), setup.ceiling_bytes),
         },
-        "ds_config": exported_ds_config(study),
-        "model_settings": dict(exported.candidate.model_settings),
-        "composition_error": composition_error(exported, confirmation),
-        "lint": _lint(study),
-        "losses": {
+        ds_config=ds_config,
+        model_settings=dict(exported.candidate.model_settings),
+        composition_error=composition_error(exported, confirmation),
+        lint=_lint(setup.workload, ds_config),
+        losses={
             "relative_difference": confirmation.loss_difference,
             "tolerance": LOSS_TOLERANCE,
             "compared": confirmation.loss_difference is not None,
         },
-        "predictions": {
+        predictions={
             "memory": study.screen.to_json() if study.screen else None,
             "speed": _speed(study, confirmation),
         },
-        "target": _target(study),
-        "workload": study.setup.workload.to_json(),
-        "environment": dict(study.setup.environment),
-        "study": {
+        target=None if study.target is None else dict(study.target),
+        job=None if setup.job is None else dict(setup.job),
+        workload=setup.workload,
+        environment=dict(setup.environment),
+        study={
             "name": study.name,
-            "seed": study.setup.seed,
+            "seed": setup.seed,
             "num_trials": len(study.records),
             "by_status": dict(study.counts),
-            "space": study.setup.space.name,
+            "space": setup.space.name,
         },
-    }
+    )
 
 
-def _lint(study: StudyView) -> dict[str, Any]:
+def _lint(workload: Workload, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the gate's rules find in the exported config."""
-    config = exported_ds_config(study)
     # "auto" is left in it only where the user's base had it, for Hugging Face to resolve.
     launcher = Launcher.HF if "auto" in dotted.flatten(config).values() else Launcher.DEEPSPEED
-    findings = lint_for(study.setup.workload, config, launcher=launcher)
+    findings = lint_for(workload, config, launcher=launcher)
     return {
         "verdict": verdict_of(findings).value,
         "findings": [finding.to_json() for finding in findings],
@@ -163,10 +159,6 @@ def _predicted(
     }
 
 
-def _target(study: StudyView) -> dict[str, Any] | None:
-    return None if study.target is None else dict(study.target)
-
-
 def _baseline(study: StudyView, confirmation: Confirmation) -> Mapping[str, Any] | None:
     """Return the baseline and the exported config's ratio to it; None if no baseline fits.
 
@@ -183,7 +175,7 @@ def _baseline(study: StudyView, confirmation: Confirmation) -> Mapping[str, Any]
         "trial": record.number,
         "ds_config": dict(record.candidate.ds_config),
         "model_settings": dict(record.candidate.model_settings),
-        "tokens_per_s": _interval(tokens_per_s_of_runs(runs)) if ratio else None,
+        "tokens_per_s": tokens_per_s_of_runs(runs).to_json() if ratio else None,
         **_ratio(ratio),
         "failure": confirmation.baseline_failure,
     }
@@ -203,7 +195,7 @@ def _challenger(study: StudyView, confirmation: Confirmation) -> Mapping[str, An
     }
 
 
-def _memory(outcome: Outcome, *, ceiling_bytes: int) -> dict[str, Any]:
+def _memory(outcome: Outcome, ceiling_bytes: int) -> dict[str, Any]:
     """Return the memory of a run; a modelled one has no ranks."""
     ranks = outcome.measurement.ranks if outcome.measurement else ()
     return {
@@ -230,15 +222,5 @@ def _memory(outcome: Outcome, *, ceiling_bytes: int) -> dict[str, Any]:
 
 
 def _ratio(ratio: Interval | None) -> dict[str, float | None]:
-    if ratio is None:
-        return {"ratio": None, "ratio_low": None, "ratio_high": None}
-    return {"ratio": ratio.mean, "ratio_low": ratio.low, "ratio_high": _finite(ratio.high)}
-
-
-def _interval(interval: Interval) -> dict[str, float | None]:
-    return {"value": interval.mean, "low": interval.low, "high": _finite(interval.high)}
-
-
-def _finite(value: float) -> float | None:
-    # JSON has no infinity: one run alone has no upper end.
-    return value if math.isfinite(value) else None
+    ends = dict.fromkeys(("value", "low", "high")) if ratio is None else ratio.to_json()
+    return {"ratio": ends["value"], "ratio_low": ends["low"], "ratio_high": ends["high"]}

@@ -26,7 +26,7 @@ from autotune.predict.memory.fit import Answer
 
 if TYPE_CHECKING:
     from autotune.gate.baseline.measure import Measured
-    from autotune.gate.baseline.record import Record
+    from autotune.study.record import Record
 
 _ORDER = {severity: place for place, severity in enumerate(Severity)}
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")

@@ -13,37 +13,36 @@ _NEAREST = 3
 
 
 @cache
-def pages() -> Mapping[str, RuleInfo]:
-    """Return the page of every rule, by id: in the order in which they are applied."""
+def all_rules() -> Mapping[str, RuleInfo]:
+    """Return every rule by id, in the order in which they are applied."""
     # Half of them are of records and runs, which most calls have nothing to do with.
     from autotune.gate import accepted, deepspeed_parser
     from autotune.gate.baseline import compare, measure
     from autotune.gate.fit import memory, precision
 
-    reading = [RuleInfo(id=r.id, severity=r.severity, text=r.page) for r in READING_RULES]
-    linting = [RuleInfo(id=r.id, severity=r.severity, text=r.page) for r in RULES]
-    others = (
-        precision.RULE_INFOS,
-        memory.RULE_INFOS,
-        deepspeed_parser.RULE_INFOS,
-        compare.RULE_INFOS,
-        measure.RULE_INFOS,
-        accepted.RULE_INFOS,
+    found: tuple[RuleInfo, ...] = (
+        *READING_RULES,
+        *RULES,
+        *precision.RULE_INFOS,
+        *memory.RULE_INFOS,
+        *deepspeed_parser.RULE_INFOS,
+        *compare.RULE_INFOS,
+        *measure.RULE_INFOS,
+        *accepted.RULE_INFOS,
     )
-    found = [*reading, *linting, *(page for group in others for page in group)]
-    by_id = {page.id: page for page in found}
+    by_id = {rule.id: rule for rule in found}
     assert len(by_id) == len(found), "two rules have one id"
     return by_id
 
 
 def rule_or_raise(identifier: str, *, option: str) -> RuleInfo:
-    """Return the page of a rule.
+    """Return a rule.
 
     Raises:
         GateError: there is no such rule; the nearest are named.
     """
     require_rules([identifier], option=option)
-    return pages()[identifier]
+    return all_rules()[identifier]
 
 
 def require_rules(identifiers: Iterable[str], *, option: str) -> None:
@@ -55,14 +54,14 @@ def require_rules(identifiers: Iterable[str], *, option: str) -> None:
     faults = [
         f"{option} {identifier}: no such rule; {_nearest(identifier)}"
         for identifier in sorted(identifiers)
-        if identifier not in pages()
+        if identifier not in all_rules()
     ]
     if faults:
         raise GateError(*faults)
 
 
 def _nearest(identifier: str) -> str:
-    near = difflib.get_close_matches(identifier, pages(), n=_NEAREST, cutoff=0.5)
+    near = difflib.get_close_matches(identifier, all_rules(), n=_NEAREST, cutoff=0.5)
     if near:
         return f"did you mean {' or '.join(near)}?"
     return "autotune gate --list-rules lists them"

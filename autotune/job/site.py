@@ -7,7 +7,7 @@ from typing import Any
 
 from autotune.errors import HardwareError
 from autotune.job.ceiling import parse_bytes, parse_ceiling
-from autotune.job.device import CATALOGUE, Device, find_device, find_gpu, load_devices
+from autotune.job.device import Device, catalogue, find_device, find_gpu, load_devices
 from autotune.job.job import Job
 
 DEFAULT_CEILING = "90%"
@@ -124,7 +124,7 @@ def _of_size(device: Device, memory_bytes: int) -> Device:
     catalogue has that size of the device, its memory is the driver's.
     """
     family = _SIZE.sub("", device.name)
-    for known in (device, *CATALOGUE):
+    for known in (device, *catalogue()):
         same_kind = _SIZE.sub("", known.name) == family
         if same_kind and 0 <= memory_bytes - known.memory_bytes < _BOX_SHARE * memory_bytes:
             return known

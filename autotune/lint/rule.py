@@ -1,11 +1,11 @@
-"""What a rule is made of."""
+"""Rules that read a config alone, made of functions."""
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from autotune.lint.finding import Finding, Fix, RefusedBy, Severity
+from autotune.lint.rule_info import RuleInfo
 from autotune.lint.subject import Subject
 
 
@@ -27,26 +27,13 @@ Check: TypeAlias = Callable[[Subject], Iterable[Fault]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """One kind of fault."""
+class Rule(RuleInfo):
+    """A rule that reads a config and its launch alone."""
 
-    id: str
-    """Kebab case, as in `--ignore batch-arithmetic`."""
-    severity: Severity
     check: Check
     refused_by: RefusedBy = RefusedBy.NOBODY
     """Who would stop the run. A test holds `parse` true: the installed `DeepSpeedConfig` refuses
     each config in which such a rule finds an error, and no other."""
-
-    @property
-    def summary(self) -> str:
-        """One line: the first of the page."""
-        return self.page.partition("\n")[0]
-
-    @property
-    def page(self) -> str:
-        """What `autotune gate --explain` prints: the docstring of the rule's function."""
-        return inspect.getdoc(self.check) or ""
 
     def findings(self, subject: Subject) -> Iterator[Finding]:
         """Yield what the rule finds in a config."""
@@ -71,7 +58,7 @@ def rule(
     """Make a rule of a function whose docstring is the rule's page.
 
     The page's first line names the fault; then why it is one, with DeepSpeed's file and function,
-    and how to mend it.
+    and how to fix it.
 
     Example:
         >>> @rule("no-steps", Severity.WARNING)
@@ -84,6 +71,12 @@ def rule(
     """
 
     def make(check: Check) -> Rule:
-        return Rule(id=identifier, severity=severity, check=check, refused_by=refused_by)
+        return Rule(
+            id=identifier,
+            severity=severity,
+            text=check.__doc__ or "",
+            check=check,
+            refused_by=refused_by,
+        )
 
     return make

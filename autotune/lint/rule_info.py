@@ -1,4 +1,4 @@
-"""What a rule says of itself, whether it reads a config alone or more than that."""
+"""What every rule declares, whether it reads a text, a config alone, or more than that."""
 
 import inspect
 from collections.abc import Callable
@@ -11,24 +11,30 @@ from autotune.lint.subject import Subject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleInfo:
-    """The page of a rule: what `--explain` prints and `--list-rules` lists."""
+    """A rule as `--explain` prints it and `--list-rules` lists it."""
 
     id: str
     """Kebab case, as in `--ignore batch-arithmetic`."""
     severity: Severity
     """As a rule; a finding may be milder or worse."""
     text: str
-    """Its first line names the fault; then why it is one, and how to mend it."""
+    """Its first line names the fault; then why it is one, and how to fix it. May be indented, as a
+    docstring is."""
+
+    @property
+    def page(self) -> str:
+        """The text without indentation."""
+        return inspect.cleandoc(self.text)
 
     @property
     def summary(self) -> str:
         """One line: the first of the page."""
-        return self.text.partition("\n")[0]
+        return self.page.partition("\n")[0]
 
     @classmethod
     def of(cls, check: Callable[..., object], identifier: str, severity: Severity) -> Self:
-        """Return the page that a function's docstring is, as with the rules of `autotune.lint`."""
-        return cls(id=identifier, severity=severity, text=inspect.getdoc(check) or "")
+        """Return the rule that a function's docstring describes."""
+        return cls(id=identifier, severity=severity, text=check.__doc__ or "")
 
     def finding(
         self,
@@ -44,9 +50,9 @@ class RuleInfo:
         Args:
             field: dotted; a path in the ds_config, or in the record that it is compared with.
             message: where, value, rule.
-            suggestion: the way out.
+            suggestion: how to fix it.
             severity: None is the rule's own.
-            subject: tells line and column of the field, where the config has it.
+            subject: gives line and column of the field, where the config has it.
         """
         line, column = (None, None) if subject is None else subject.position(field)
         return Finding(

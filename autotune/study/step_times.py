@@ -5,9 +5,10 @@ both apply the same rules to the same raw data.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
+from typing import Any, Self
 
 CONFIDENCE = 0.95
 
@@ -24,6 +25,21 @@ class Interval:
     def relative_half_width(self) -> float:
         """Half the interval's width over the mean."""
         return (self.high - self.low) / 2 / self.mean
+
+    def to_json(self) -> dict[str, float | None]:
+        """Return `value`, `low` and `high`; None for an end that is not known."""
+        low, high = (end if math.isfinite(end) else None for end in (self.low, self.high))
+        return {"value": self.mean, "low": low, "high": high}
+
+    @classmethod
+    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
+        """Rebuild an interval from `to_json`; either end may be missing."""
+        low, high = mapping.get("low"), mapping.get("high")
+        return cls(
+            float(mapping["value"]),
+            -math.inf if low is None else float(low),
+            math.inf if high is None else float(high),
+        )
 
 
 def compose_step_s(

@@ -6,13 +6,13 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from autotune.gate.fit.hardware import planned_device
 
 from autotune.errors import AutotuneError, ConfigError, GateError
 from autotune.gate import GateRequest, GateResult, gate
 from autotune.gate.deepspeed_parser import Answer, as_deepspeed_sees_it, deepspeed_refuses
-from autotune.gate.fit.hardware import planned_device
 from autotune.gate.inputs import planned_launch
-from autotune.gate.rules import pages, rule_or_raise
+from autotune.gate.rules import all_rules, rule_or_raise
 from autotune.job.launcher import Launcher
 from autotune.lint.finding import Severity, Verdict
 from autotune.lint.subject import Launch, Subject
@@ -88,13 +88,13 @@ def test_an_unknown_rule_is_refused_with_the_nearest() -> None:
         rule_or_raise("zzz", option="--explain")
 
 
-@pytest.mark.parametrize("page", pages().values(), ids=lambda page: page.id)
-def test_every_rule_has_a_page_that_names_the_fault_in_its_first_line(page: Any) -> None:
-    first, _, rest = page.text.partition("\n")
+@pytest.mark.parametrize("rule", all_rules().values(), ids=lambda rule: rule.id)
+def test_every_rule_has_a_page_that_names_the_fault_in_its_first_line(rule: Any) -> None:
+    first, _, rest = rule.page.partition("\n")
     assert first.endswith(".")
     assert len(first) <= 100
     assert rest.strip(), "and then says why, and how to mend it"
-    assert page.id == page.id.lower().replace("_", "-")
+    assert rule.id == rule.id.lower().replace("_", "-")
 
 
 @pytest.mark.parametrize(

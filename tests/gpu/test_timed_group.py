@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
-from autotune.job.device import CATALOGUE
+from autotune.job.device import catalogue
 from autotune.predict.links.communication import Group, Links, collective_s
 from autotune.trial.timed_group import group
 
@@ -34,7 +34,7 @@ def world() -> Iterator[None]:
 
 def nvlink_s() -> float:
     """Return what the fastest link of the catalogue would need for the large gather."""
-    fastest = max(CATALOGUE, key=lambda device: device.link_bytes_per_s or 0)
+    fastest = max(catalogue(), key=lambda device: device.link_bytes_per_s or 0)
     links = Links.of_device(fastest)
     return collective_s("all_gather", RANKS * LARGE, Group(ranks=RANKS), links)
 

@@ -1,10 +1,11 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from autotune.errors import HardwareError
 from autotune.job.ceiling import GIB
-from autotune.job.device import CATALOGUE, find_device, load_devices
+from autotune.job.device import catalogue, find_device, load_devices
 
 
 @pytest.mark.parametrize(
@@ -47,9 +48,9 @@ def test_vendors_and_drivers_names_find_the_device(name: str, expected: str) -> 
 
 
 def test_no_name_stands_for_two_devices() -> None:
-    names = [name for device in CATALOGUE for name in (device.name, *device.aliases)]
+    names = [name for device in catalogue() for name in (device.name, *device.aliases)]
     for name in names:
-        owners = [d.name for d in CATALOGUE if name in (d.name, *d.aliases)]
+        owners = [d.name for d in catalogue() if name in (d.name, *d.aliases)]
         assert [find_device(name).name] == owners
 
 
@@ -64,6 +65,20 @@ def test_an_unknown_device_lists_the_known_ones() -> None:
         find_device("g80")
 
 
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("NVIDIA A100-SXM4-8OGB", "a100-80gb or "),
+        ("mi3000x", "mi300x"),
+        ("acme-x2", r"mine\? known: mine, v100"),
+    ],
+)
+def test_an_unknown_device_names_the_nearest(name: str, nearest: str) -> None:
+    mine = replace(find_device("l4"), name="mine", aliases=("ACME X1",))
+    with pytest.raises(HardwareError, match=f"{name}: unknown device; did you mean {nearest}"):
+        find_device(name, extra=(mine,))
+
+
 def test_bf16_without_units_runs_as_fp32() -> None:
     device = find_device("v100-16gb")
     assert device.flops("bf16") == device.flops("fp32") < device.flops("fp16")
@@ -73,11 +88,14 @@ def test_a_device_is_added_by_a_file(tmp_path: Path) -> None:
     file = tmp_path / "devices.yaml"
     file.write_text(
         "- name: mine\n  memory: 48GiB\n  bf16_tflops: 100\n  aliases: [ACME X1]\n"
+        "  workspace: 32MiB\n"
         "- {name: a100-80gb, memory: 64GiB}\n"
     )
     extra = load_devices(file)
     assert find_device("acme x1", extra=extra).memory_bytes == 48 * GIB
     assert find_device("acme x1", extra=extra).flops("bf16") == 1e14
+    assert find_device("acme x1", extra=extra).is_hopper
+    assert not find_device("a100-80gb", extra=extra).is_hopper
     # The user's own goes before the catalogue's.
     assert find_device("a100-80gb", extra=extra).memory_bytes == 64 * GIB
 
@@ -89,13 +107,14 @@ def test_a_device_is_added_by_a_file(tmp_path: Path) -> None:
         ("- {memory: 4GiB}\n", ["name is missing"]),
         (
             "- {name: a}\n- {name: b, memory: 4GiB, watts: 3}\n",
-            ["memory is missing", "watts is no"],
+            ["memory is missing", "watts: unknown key"],
         ),
         ("- {name: a, memory: 4GiB, bf16_tflops: fast}\n", ["bf16_tflops='fast' must be a number"]),
         (
             "- {name: a, memory: 4GiB, matmul_share: 2}\n",
             ["matmul_share=2 must be a number above 0"],
         ),
+        ("- {name: a, memory: 4GiB, workspace: big}\n", ["device 1: workspace 'big': not a size"]),
         ("- {name: a, memory: 40}\n", [r"memory 40: GB \(1000\^3 bytes\) or GiB"]),
         ("{{", ["not readable as YAML"]),
     ],

@@ -8,11 +8,11 @@ from typing import Any
 from autotune.ds_config.fields.table import field_of
 from autotune.ds_config.identity import identity
 from autotune.gate.baseline.drift import DRIFT, environment_drift
-from autotune.gate.baseline.record import Record
 from autotune.gate.request import GateRequest
 from autotune.lint.finding import Finding, Severity
 from autotune.lint.rule_info import RuleInfo
 from autotune.lint.subject import Launch, Subject
+from autotune.study.record import Record
 
 
 def compare_with_record(

@@ -7,12 +7,12 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from autotune.errors import HardwareError
-from autotune.gate.baseline.record import Record
 from autotune.job.device import find_device
 from autotune.job.model_shape import ModelShape
 from autotune.lint.finding import Finding, Severity
 from autotune.lint.rule_info import RuleInfo
 from autotune.lint.subject import Launch
+from autotune.study.record import Record
 
 _PACKAGES = ("torch", "deepspeed", "transformers")
 """Whose versions move speed and memory."""

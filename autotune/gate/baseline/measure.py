@@ -11,13 +11,13 @@ from typing import Any
 from autotune.ds_config.build import build_ds_config
 from autotune.errors import GateError, HardwareError
 from autotune.evaluate.evaluator_kind import EvaluatorKind
-from autotune.gate.baseline.record import Record
 from autotune.job.ceiling import format_gib
 from autotune.lint.finding import Finding, Severity
 from autotune.lint.rule_info import RuleInfo
 from autotune.lint.subject import Subject
 from autotune.sigterm import interrupted_by_sigterm
 from autotune.study.outcome import Outcome, Status
+from autotune.study.record import Record
 
 NUM_RUNS = 2
 """Runs of whole optimizer steps; one alone cannot be told from noise."""
@@ -184,7 +184,7 @@ def measured_slower(
 
     Look for what else runs on the machine, then for what the findings say has changed.
     """
-    now, then = measured.tokens_per_s, record.tokens_per_s
+    now, then = measured.tokens_per_s, record.tokens_per_s.mean
     assert now is not None
     band = noise_band(record, num_new=len(measured.outcomes))
     allowed = max((share for share in (band, max_regression) if share is not None), default=1.0)
@@ -215,10 +215,10 @@ def measured_fatter(measured: Measured, record: Record) -> Iterator[Finding]:
 
     See what differs from the record; more memory here may not fit on another machine.
     """
-    now, then = measured.peak_bytes, record.peak_bytes
+    now, then = measured.peak_bytes, record.memory.get("peak_bytes")
     if now is None or then is None:
         return
-    spread = then - (record.peak_least_bytes or then)
+    spread = then - (record.memory.get("peak_bytes_least") or then)
     allowed = then + max(spread, round(then * _LEAST_PEAK_BAND))
     if now > allowed:
         yield FATTER.finding(
@@ -252,11 +252,13 @@ def noise_band(record: Record, *, num_new: int) -> float | None:
     The record's interval is t s / sqrt(n) wide on either side; that of the difference to a mean of
     k new runs is t s sqrt(1 / n + 1 / k).
     """
-    if record.tokens_per_s_low is None or record.num_runs < 2:
+    recorded = record.tokens_per_s
+    if record.num_runs < 2 or not math.isfinite(recorded.low):
         return None
-    half_width = 1 - record.tokens_per_s_low / record.tokens_per_s
+    half_width = 1 - recorded.low / recorded.mean
     return half_width * math.sqrt(1 + record.num_runs / num_new)
 
 
 def _ceiling_bytes(record: Record, device_bytes: int) -> int:
-    return min(record.ceiling_bytes or int(device_bytes * _CEILING_SHARE), device_bytes)
+    recorded = record.memory.get("ceiling_bytes")
+    return min(recorded or int(device_bytes * _CEILING_SHARE), device_bytes)

@@ -4,13 +4,13 @@ from dataclasses import fields
 from typing import Any
 
 from autotune.errors import HardwareError
-from autotune.gate.baseline.record import Record
 from autotune.job.batch import MICRO_BATCH
 from autotune.job.device import find_gpu
 from autotune.job.job import Job
 from autotune.job.origin import Origin
 from autotune.job.resolve import RecordedJob
 from autotune.job.trainer import positive
+from autotune.study.record import Record
 
 _KEPT = (
     "gpu_type",

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotune.lint.document.reading_rules import ReadingRule
 from autotune.lint.finding import Finding, Severity
+from autotune.lint.rule_info import RuleInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class Reading:
 
 
 def finding(
-    rule: ReadingRule,
+    rule: RuleInfo,
     message: str,
     *,
     field: str = "",

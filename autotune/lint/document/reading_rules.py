@@ -1,29 +1,12 @@
-"""The rules that a text can break before it is a config, and their pages."""
-
-from dataclasses import dataclass
+"""The rules that a text can break before it is a config."""
 
 from autotune.lint.finding import Severity
+from autotune.lint.rule_info import RuleInfo
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadingRule:
-    """A fault found while reading; it has no check of its own, for there is no subject yet."""
-
-    id: str
-    severity: Severity
-    page: str
-    """What `autotune gate --explain` prints."""
-
-    @property
-    def summary(self) -> str:
-        """One line: the first of the page."""
-        return self.page.partition("\n")[0]
-
-
-NOT_READABLE = ReadingRule(
+NOT_READABLE = RuleInfo(
     id="not-readable",
     severity=Severity.ERROR,
-    page="""The text is no ds_config, or is read as something else than it says.
+    text="""The text is no ds_config, or is read as something else than it says.
 
 DeepSpeed reads a file with hjson (runtime/config.py: DeepSpeedConfig), transformers and accelerate
 with json (accelerate/utils/deepspeed.py: HfDeepSpeedConfig). hjson takes text without quotes up to
@@ -31,13 +14,13 @@ the end of the line, so `"enabled": True,` becomes the string "True," and no err
 comma or bracket, single quotes round a whole file, Python's True and None, NaN, numbers such as
 1_000 or .5 and placeholders that nobody filled in all end here.
 
-Mend the place that is named; `python -m json.tool ds_config.json` checks the whole.""",
+Fix the place that is named; `python -m json.tool ds_config.json` checks the whole.""",
 )
 
-DECIMAL_COMMA = ReadingRule(
+DECIMAL_COMMA = RuleInfo(
     id="decimal-comma",
     severity=Severity.ERROR,
-    page="""A number is written with a comma: 0,01.
+    text="""A number is written with a comma: 0,01.
 
 In JSON a comma parts two entries, so neither json nor hjson can read what follows; inside a list
 `[0,9, 0,999]` even passes, as four numbers.
@@ -45,10 +28,10 @@ In JSON a comma parts two entries, so neither json nor hjson can read what follo
 Write a point: 0.01.""",
 )
 
-DUPLICATE_KEY = ReadingRule(
+DUPLICATE_KEY = RuleInfo(
     id="duplicate-key",
     severity=Severity.ERROR,
-    page="""A key is given twice in one section.
+    text="""A key is given twice in one section.
 
 DeepSpeed refuses the file (runtime/config_utils.py: dict_raise_error_on_duplicate_keys). json,
 with which transformers and accelerate read it, and YAML keep the last one without a word.
@@ -56,10 +39,10 @@ with which transformers and accelerate read it, and YAML keep the last one witho
 Keep the one that is meant.""",
 )
 
-HJSON_ONLY = ReadingRule(
+HJSON_ONLY = RuleInfo(
     id="hjson-only",
     severity=Severity.WARNING,
-    page="""The file is Hjson, not JSON: comments, trailing commas, keys without quotes.
+    text="""The file is Hjson, not JSON: comments, trailing commas, keys without quotes.
 
 DeepSpeed reads files with hjson, and this one as it was meant: a warning. transformers and
 accelerate read with json and stop at the first comment: an error under `--launcher hf`. So does
@@ -68,10 +51,10 @@ every other tool that takes a ds_config for JSON.
 Write JSON; a remark fits into a key that DeepSpeed passes over at the top level, "_comment".""",
 )
 
-YAML_NUMBER = ReadingRule(
+YAML_NUMBER = RuleInfo(
     id="yaml-number",
     severity=Severity.ERROR,
-    page="""A number that YAML reads as text: 1e-8.
+    text="""A number that YAML reads as text: 1e-8.
 
 YAML 1.1, which PyYAML reads, wants a point and a sign in an exponent: 1e-8 and 5e8 are strings,
 and an optimizer handed a string stops in its first step.
@@ -79,10 +62,10 @@ and an optimizer handed a string stops in its first step.
 Write 1.0e-8 or 5.0e+8.""",
 )
 
-ACCELERATE = ReadingRule(
+ACCELERATE = RuleInfo(
     id="accelerate-config",
     severity=Severity.ERROR,
-    page="""Accelerate refuses its YAML, or passes over a key of it.
+    text="""Accelerate refuses its YAML, or passes over a key of it.
 
 `accelerate launch` stops at a top-level key that it does not know
 (commands/config/config_args.py: from_yaml_file) and at keys that stand beside

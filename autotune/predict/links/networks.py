@@ -1,7 +1,11 @@
 """Networks between nodes, by what people call them: InfiniBand, RoCE and Ethernet."""
 
+import difflib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 
 from autotune.errors import HardwareError
 
@@ -30,30 +34,16 @@ class Network:
         return ports * self.port_bytes_per_s * self.share
 
 
-def _network(name: str, gigabit: float, share: float, *, ports: int | None = None) -> Network:
-    return Network(name=name, port_bytes_per_s=gigabit * _GIGABIT, share=share, ports=ports)
+@cache
+def networks() -> Mapping[str, Network]:
+    """Return the networks of `networks.yaml` by name, read when first asked for."""
+    import yaml
 
-
-_RDMA_SHARE = 0.85
-"""InfiniBand and RoCE: NCCL's benchmarks reach 80 to 92 % of the line rate."""
-_TCP_SHARE = 0.6
-"""Sockets: 50 to 70 %."""
-
-NETWORKS: tuple[Network, ...] = (
-    _network("ib-edr-100", 100, _RDMA_SHARE),
-    _network("ib-hdr-200", 200, _RDMA_SHARE),
-    _network("ib-ndr-400", 400, _RDMA_SHARE),
-    _network("ib-xdr-800", 800, _RDMA_SHARE),
-    _network("roce-100", 100, _RDMA_SHARE),
-    _network("roce-200", 200, _RDMA_SHARE),
-    _network("roce-400", 400, _RDMA_SHARE),
-    _network("ethernet-10g", 10, _TCP_SHARE, ports=1),
-    _network("ethernet-25g", 25, _TCP_SHARE, ports=1),
-    _network("ethernet-100g", 100, _TCP_SHARE, ports=1),
-    _network("ethernet-200g", 200, _TCP_SHARE, ports=1),
-    _network("ethernet-400g", 400, _TCP_SHARE, ports=1),
-)
-"""InfiniBand and RoCE with a port per device, Ethernet with one per node."""
+    text = Path(__file__).with_name("networks.yaml").read_text(encoding="utf-8")
+    return {
+        entry["name"]: Network(port_bytes_per_s=entry.pop("gigabit") * _GIGABIT, **entry)
+        for entry in yaml.safe_load(text)
+    }
 
 
 def find_network(name: str, *, where: str = "--link") -> Network:
@@ -61,10 +51,10 @@ def find_network(name: str, *, where: str = "--link") -> Network:
 
     Args:
         name: `ib-ndr-400`, `ethernet-100gx4`, ...
-        where: the option that said it, for messages.
+        where: the option that gave it, for messages.
 
     Raises:
-        HardwareError: no such network; the known ones are listed.
+        HardwareError: no such network; the nearest are named and the known ones listed.
 
     Example:
         >>> find_network("ib-hdr-200x4").node_bytes_per_s(8) / 1e9
@@ -73,10 +63,12 @@ def find_network(name: str, *, where: str = "--link") -> Network:
     plain, ports = name.strip().lower().replace("_", "-"), None
     if (match := re.fullmatch(r"(.*?[0-9]g?)x([1-9][0-9]?)", plain)) is not None:
         plain, ports = match[1], int(match[2])
-    for network in NETWORKS:
-        if network.name == plain:
-            return network if ports is None else replace(network, name=name, ports=ports)
+    if plain in networks():
+        network = networks()[plain]
+        return network if ports is None else replace(network, name=name, ports=ports)
+    near = difflib.get_close_matches(plain, networks())
     raise HardwareError(
-        f"{where} {name}: unknown network; known: {', '.join(n.name for n in NETWORKS)}, each with "
-        "xN at its end for N ports a node"
+        f"{where} {name}: unknown network; "
+        + (f"did you mean {' or '.join(near)}? " if near else "")
+        + f"known: {', '.join(networks())}, each with xN at its end for N ports a node"
     )

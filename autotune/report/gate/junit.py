@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
 from autotune.gate.result import DEVICE_MEMORY, GateResult
-from autotune.gate.rules import pages
+from autotune.gate.rules import all_rules
 from autotune.lint.finding import Finding, Severity
 from autotune.predict.memory.fit import Answer
 from autotune.report.gate.paths import shown_path, whole_message
@@ -36,7 +36,7 @@ def _suite(result: GateResult, *, strict: bool) -> ET.Element:
     found = {finding.rule for finding in result.findings}
     cases = [_case(name, finding, strict=strict) for finding in result.findings]
     # Rules that found nothing are tests that passed, so that a report is never empty.
-    cases += [_passed(name, rule) for rule in pages() if rule not in found]
+    cases += [_passed(name, rule) for rule in all_rules() if rule not in found]
     for case in cases:
         if case.get("name") == DEVICE_MEMORY and needs_saying(result):
             text = _as_xml(memory_line(result))

@@ -5,7 +5,7 @@
 
 import sys
 
-from autotune.gate.rules import pages
+from autotune.gate.rules import all_rules
 
 _HEAD = """\
 # The rules of `autotune gate`
@@ -23,8 +23,8 @@ the config says; a warning runs, and a careful colleague would ask; a note is ha
 def rules_page() -> str:
     """Return the list of all rules as Markdown."""
     rows = (
-        f"| `{page.id}` | {page.severity} | {page.summary.replace('|', '&#124;')} |\n"
-        for page in pages().values()
+        f"| `{rule.id}` | {rule.severity} | {rule.summary.replace('|', '&#124;')} |\n"
+        for rule in all_rules().values()
     )
     return _HEAD + "".join(rows)
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from autotune import __version__
 from autotune.gate.result import GateResult
-from autotune.gate.rules import pages
+from autotune.gate.rules import all_rules
 from autotune.lint.finding import Finding
 from autotune.lint.rule_info import RuleInfo
 from autotune.report.gate.paths import shown_path, whole_message
@@ -23,8 +23,8 @@ SCHEMA = (
 
 def sarif_log(results: Sequence[GateResult]) -> str:
     """Return the results as one run of a SARIF log; what was accepted is there, suppressed."""
-    rules = list(pages().values())
-    places = {page.id: place for place, page in enumerate(rules)}
+    rules = list(all_rules().values())
+    places = {rule.id: place for place, rule in enumerate(rules)}
     log = {
         "$schema": SCHEMA,
         "version": "2.1.0",
@@ -35,7 +35,7 @@ def sarif_log(results: Sequence[GateResult]) -> str:
                         "name": "autotune gate",
                         "version": __version__,
                         "semanticVersion": __version__,
-                        "rules": [_rule(page) for page in rules],
+                        "rules": [_rule(rule) for rule in rules],
                     }
                 },
                 "columnKind": "unicodeCodePoints",
@@ -52,12 +52,12 @@ def sarif_log(results: Sequence[GateResult]) -> str:
     return json.dumps(log, indent=2) + "\n"
 
 
-def _rule(page: RuleInfo) -> Mapping[str, Any]:
+def _rule(rule: RuleInfo) -> Mapping[str, Any]:
     return {
-        "id": page.id,
-        "shortDescription": {"text": page.summary},
-        "fullDescription": {"text": page.text},
-        "defaultConfiguration": {"level": page.severity.value},
+        "id": rule.id,
+        "shortDescription": {"text": rule.summary},
+        "fullDescription": {"text": rule.page},
+        "defaultConfiguration": {"level": rule.severity.value},
     }
 
 

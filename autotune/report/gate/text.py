@@ -40,21 +40,21 @@ def print_result(result: GateResult) -> None:
     console.print(line)
 
 
-def print_page(page: RuleInfo) -> None:
+def print_page(rule: RuleInfo) -> None:
     """Print the page of a rule."""
     console = Console(highlight=False, soft_wrap=True)
-    console.print(Text(f"{page.id} ({page.severity})", style="bold"))
-    console.print(page.text, markup=False)
+    console.print(Text(f"{rule.id} ({rule.severity})", style="bold"))
+    console.print(rule.page, markup=False)
 
 
-def print_rules(pages: Sequence[RuleInfo]) -> None:
+def print_rules(rules: Sequence[RuleInfo]) -> None:
     """Print every rule, a line each: id, severity, what it finds."""
     console = Console(highlight=False, soft_wrap=True)
-    width = max(len(page.id) for page in pages)
-    for page in pages:
-        style = _STYLES[page.severity]
-        severity = (f"{page.severity:<7}", style)
-        console.print(Text.assemble(f"{page.id:<{width}}  ", severity, f"  {page.summary}"))
+    width = max(len(rule.id) for rule in rules)
+    for rule in rules:
+        style = _STYLES[rule.severity]
+        severity = (f"{rule.severity:<7}", style)
+        console.print(Text.assemble(f"{rule.id:<{width}}  ", severity, f"  {rule.summary}"))
 
 
 def _heading(severity: Severity, count: int) -> str:

@@ -12,10 +12,12 @@ import pytest
 from autotune.errors import ConfigError
 from autotune.gate import GateRequest, gate
 from autotune.gate.baseline.measure import Measured, compare_measured, measure, noise_band
-from autotune.gate.baseline.record import Record, read_record
+from autotune.gate.baseline.record import read_record
 from autotune.lint.finding import Severity, Verdict
 from autotune.lint.subject import Subject
 from autotune.study.outcome import Outcome, Status
+from autotune.study.record import Record
+from autotune.study.step_times import Interval
 from tests.cli.calls import autotune, autotune_here
 from tests.gate.records import write
 from tests.real_study import RealStudy
@@ -108,7 +110,7 @@ def test_slower_than_the_noise_band_fails(
 
 
 def test_a_record_of_one_run_needs_an_allowance(tmp_path: Path, recorded: Record) -> None:
-    one = dataclasses.replace(recorded, num_runs=1, tokens_per_s_low=None)
+    one = dataclasses.replace(recorded, num_runs=1)
     measured = _measured(tmp_path / "s", 900)
     (finding,) = compare_measured(measured, one, max_regression=None)
     assert finding.severity is Severity.WARNING
@@ -118,7 +120,7 @@ def test_a_record_of_one_run_needs_an_allowance(tmp_path: Path, recorded: Record
 
 
 def test_a_record_too_noisy_to_tell_anything_says_so(tmp_path: Path, recorded: Record) -> None:
-    noisy = dataclasses.replace(recorded, tokens_per_s_low=700.0)
+    noisy = dataclasses.replace(recorded, tokens_per_s=Interval(1000.0, 700.0, 1300.0))
     (finding,) = compare_measured(_measured(tmp_path / "s", 500), noisy, max_regression=None)
     assert finding.severity is Severity.WARNING
     assert "noisy by 60%" in finding.message
@@ -141,7 +143,7 @@ def test_fatter_than_the_records_runs_differed_fails(
     tmp_path: Path, recorded: Record, peak_bytes: int, least: int, fatter: bool
 ) -> None:
     measured = _measured(tmp_path / "s", 1000, peak_bytes)
-    changed = dataclasses.replace(recorded, peak_least_bytes=least)
+    changed = dataclasses.replace(recorded, memory={**recorded.memory, "peak_bytes_least": least})
     assert _rules(measured, changed) == ["measured-fatter"] * fatter
 
 

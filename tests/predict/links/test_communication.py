@@ -2,15 +2,17 @@ import csv
 import json
 import subprocess
 import sys
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
 
 from autotune.errors import HardwareError
-from autotune.job.device import CATALOGUE, find_device
+from autotune.job.device import catalogue, find_device
+from autotune.predict.links import networks as networks_module
 from autotune.predict.links.communication import KINDS, Group, Links, collective_s
-from autotune.predict.links.networks import NETWORKS, find_network
+from autotune.predict.links.networks import find_network, networks
 from autotune.predict.throughput.timeline import NCCL_CALL_S
 from tests.predict.rows import DATA, H200
 
@@ -88,7 +90,7 @@ def test_an_unknown_collective_is_our_own_fault() -> None:
         collective_s("gossip", 1, Group(ranks=2), LINKS)
 
 
-@pytest.mark.parametrize("device", CATALOGUE, ids=lambda device: device.name)
+@pytest.mark.parametrize("device", catalogue(), ids=lambda device: device.name)
 def test_every_device_has_links(device: Any) -> None:
     links = Links.of_device(device)
     assert links.source == "catalogue"
@@ -104,7 +106,16 @@ def test_ports_of_a_node_add_up() -> None:
 def test_an_unknown_network_lists_the_known_ones() -> None:
     with pytest.raises(HardwareError, match=r"--link token-ring: unknown network; known: ib-edr"):
         find_network("token-ring")
-    assert len({network.name for network in NETWORKS}) == len(NETWORKS)
+
+
+def test_an_unknown_network_names_the_nearest() -> None:
+    with pytest.raises(HardwareError, match=r"unknown network; did you mean ib-ndr-400 or "):
+        find_network("ib-nrd-400")
+
+
+def test_no_name_stands_for_two_networks() -> None:
+    text = Path(networks_module.__file__).with_suffix(".yaml").read_text()
+    assert len(networks()) == text.count("- {name: ")
 
 
 def _probe(**changes: Any) -> dict[str, Any]:

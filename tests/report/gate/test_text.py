@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.gate.rules import pages
+from autotune.gate.rules import all_rules
 from autotune.lint.finding import Severity
 from autotune.report.gate import print_page, print_result, print_rules
 from tests.report.gate.results import ERROR, NOTE, WARNING, result
@@ -101,15 +101,15 @@ def test_a_verdict_says_what_it_rests_on(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_page_has_the_rules_name_severity_and_text(capsys: pytest.CaptureFixture[str]) -> None:
-    page = pages()["config-differs"]
-    print_page(page)
-    assert _printed(capsys) == f"config-differs (error)\n{page.text}\n"
+    rule = all_rules()["config-differs"]
+    print_page(rule)
+    assert _printed(capsys) == f"config-differs (error)\n{rule.page}\n"
 
 
 def test_every_rule_is_listed_with_its_first_line(capsys: pytest.CaptureFixture[str]) -> None:
-    print_rules(list(pages().values()))
+    print_rules(list(all_rules().values()))
     lines = _printed(capsys).splitlines()
-    assert len(lines) == len(pages())
-    for line, page in zip(lines, pages().values(), strict=True):
-        assert line.split()[:2] == [page.id, page.severity]
-        assert line.endswith(page.summary)
+    assert len(lines) == len(all_rules())
+    for line, rule in zip(lines, all_rules().values(), strict=True):
+        assert line.split()[:2] == [rule.id, rule.severity]
+        assert line.endswith(rule.summary)
