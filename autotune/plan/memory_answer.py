@@ -9,6 +9,8 @@ from autotune.plan.planned_job import PlannedJob, planned_job
 from autotune.predict.memory.fit import SURE, UNLIKELY, Answer, Fit
 
 _CHECKPOINTING = "--activation-checkpointing or --no-activation-checkpointing"
+_LARGEST_BYTES = 2**70
+_TOO_LARGE = "memory is not judged: a size is larger than any device"
 _SETTLING = {"seq_len": "--seq-len", "micro_batch_size": "--hf-args or a micro batch"}
 
 
@@ -34,7 +36,8 @@ class MemoryAnswer:
         if self.shown is None or self.job is None:
             return False
         uncertain = UNLIKELY < self.shown.odds < SURE
-        return uncertain or (self.answer is Answer.FITS and self.is_above_ceiling)
+        close = self.shown.is_pressed or self.is_above_ceiling
+        return uncertain or (self.answer is Answer.FITS and close)
 
     @property
     def is_above_ceiling(self) -> bool:
@@ -98,8 +101,7 @@ def judge_memory(resolved: ResolvedJob) -> MemoryAnswer:
     except NotJudgedError as error:
         return MemoryAnswer(answer=Answer.NOT_JUDGED, reason=str(error))
     except OverflowError:
-        reason = "memory is not judged: a size is larger than any number"
-        return MemoryAnswer(answer=Answer.NOT_JUDGED, reason=reason)
+        return MemoryAnswer(answer=Answer.NOT_JUDGED, reason=_TOO_LARGE)
     except AutotuneError as error:
         reason = f"memory is not judged: {error.faults[0]}"
         return MemoryAnswer(answer=Answer.NOT_JUDGED, reason=reason)
@@ -108,6 +110,8 @@ def judge_memory(resolved: ResolvedJob) -> MemoryAnswer:
 def _judged(job: PlannedJob) -> MemoryAnswer:
     fits = _tried(job)
     shown = _deciding(fits)
+    if shown.needed_bytes > _LARGEST_BYTES:
+        return MemoryAnswer(answer=Answer.NOT_JUDGED, reason=_TOO_LARGE)
     settle = _open_facts(job, fits)
     answers = {fit.answer for fit in fits}
     if not settle:

@@ -69,6 +69,8 @@ def _print_answer(console: Console, plan: ConfigPlan) -> None:
         if len(answer.fits) > 1:
             console.print("it fits only with activation checkpointing")
         return
+    if answer.shown is not None and answer.shown.is_pressed:
+        console.print("it runs only by giving back the allocator's cache in every step")
     if answer.is_near_edge:
         console.print(f"near the edge: the odds that it runs are {format_odds(answer.odds)}")
     if answer.is_above_ceiling and not site.ceiling_is_given:

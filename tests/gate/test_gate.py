@@ -9,13 +9,14 @@ import pytest
 from autotune.gate.fit.hardware import planned_device
 
 from autotune.errors import AutotuneError, ConfigError, GateError
-from autotune.gate import GateRequest, GateResult, gate
+from autotune.gate import GateResult, gate
 from autotune.gate.deepspeed_parser import Answer, as_deepspeed_sees_it, deepspeed_refuses
 from autotune.gate.inputs import planned_launch
 from autotune.gate.rules import all_rules, rule_or_raise
 from autotune.job.launcher import Launcher
 from autotune.lint.finding import Severity, Verdict
 from autotune.lint.subject import Launch, Subject
+from tests.asked import gate_request
 from tests.gate.records import write
 
 CLEAN = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}}
@@ -23,7 +24,7 @@ CLEAN = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}}
 
 def _gated(config: Any, **options: Any) -> GateResult:
     text = config if isinstance(config, bytes) else json.dumps(config).encode()
-    return gate(GateRequest(ds_config="ds_config.json", **options), text=text)
+    return gate(gate_request(ds_config="ds_config.json", **options), text=text)
 
 
 def test_a_clean_config_alone_is_ok() -> None:
@@ -127,17 +128,17 @@ def test_a_wrong_call_is_no_finding(options: dict[str, Any], message: str) -> No
 
 def test_a_missing_config_is_no_finding(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file"):
-        gate(GateRequest(ds_config=str(tmp_path / "no.json")))
+        gate(gate_request(ds_config=str(tmp_path / "no.json")))
     with pytest.raises(ConfigError, match="not readable: Is a directory"):
-        gate(GateRequest(ds_config=str(tmp_path)))
+        gate(gate_request(ds_config=str(tmp_path)))
 
 
 def test_hf_args_make_hugging_face_the_launcher(tmp_path: Path) -> None:
     arguments = write(tmp_path / "args.json", {"per_device_train_batch_size": 2})
-    launch = planned_launch(GateRequest(ds_config="-", hf_args=arguments))
+    launch = planned_launch(gate_request(ds_config="-", hf_args=arguments))
     assert launch.launcher is Launcher.HF
-    assert planned_launch(GateRequest(ds_config="-")).launcher is Launcher.DEEPSPEED
-    said = GateRequest(ds_config="-", hf_args=arguments, launcher=Launcher.DEEPSPEED)
+    assert planned_launch(gate_request(ds_config="-")).launcher is Launcher.DEEPSPEED
+    said = gate_request(ds_config="-", hf_args=arguments, launcher=Launcher.DEEPSPEED)
     assert planned_launch(said).launcher is Launcher.DEEPSPEED
 
 
@@ -159,7 +160,7 @@ def test_hf_args_make_hugging_face_the_launcher(tmp_path: Path) -> None:
 def test_a_device_is_told_by_type_and_size(
     gpu_type: str | None, gpu_memory: str | None, gib: float
 ) -> None:
-    device = planned_device(GateRequest(ds_config="-", gpu_type=gpu_type, gpu_memory=gpu_memory))
+    device = planned_device(gate_request(ds_config="-", gpu_type=gpu_type, gpu_memory=gpu_memory))
     assert device is not None
     assert device.memory_bytes / 2**30 == pytest.approx(gib, abs=0.01)
 
@@ -169,7 +170,7 @@ def test_an_accelerate_yaml_is_found_at_its_own_words() -> None:
         b"distributed_type: DEEPSPEED\nnum_processes: 8\ndeepspeed_config:\n"
         b"  zero_stage: 7\n  gradient_accumulation_steps: 1\nmixed_precision: bf16\n"
     )
-    result = gate(GateRequest(ds_config="acc.yaml"), text=text)
+    result = gate(gate_request(ds_config="acc.yaml"), text=text)
     (error,) = [f for f in result.findings if f.severity is Severity.ERROR]
     assert error.field == "deepspeed_config.zero_stage"
     assert error.line == 4

@@ -28,8 +28,9 @@ from autotune.study.folder import open_study
 from autotune.study.outcome import Outcome, Phase, PhaseMemory, Status
 from autotune.study.store import StoredStudy
 from autotune.study.view import StudySetup, StudyView
-from autotune.tune import TuneRequest, TuneResult, run_study
+from autotune.tune import TuneResult, run_study
 from autotune.tune.scale_up import Target
+from tests.asked import tune_request
 from tests.evaluate.fake import FakeEvaluator
 from tests.job.workloads import resolve_workload
 
@@ -222,7 +223,7 @@ class Simulation:
                 opened,
                 self.evaluator(),
                 folder,
-                request=TuneRequest(model="7b", gpus=8, trials=trials, confirm_rounds=2),
+                request=tune_request(model="7b", gpus=8, trials=trials, confirm_rounds=2),
                 progress=Silent(),
                 screen=self.screen() if screened else None,
                 speed=self.speed() if predicting else None,

@@ -61,7 +61,7 @@ def memory_findings(subject: Subject, answer: MemoryAnswer) -> Iterator[Finding]
         return
     found = [*_device_findings(subject, answer, job, shown), *_host_findings(subject, job, shown)]
     yield from found
-    if not found and answer.answer is Answer.FITS:
+    if all(fit.answer is Answer.FITS for fit in answer.fits):
         yield from performance_findings(subject, job)
 
 
@@ -69,7 +69,8 @@ def _device_findings(
     subject: Subject, answer: MemoryAnswer, job: PlannedJob, shown: Fit
 ) -> Iterator[Finding]:
     fits = {fit.device_answer for fit in answer.fits} == {Answer.FITS}
-    if fits and answer.answer is not Answer.NOT_JUDGED and shown.device_odds >= SURE:
+    sure = shown.device_odds >= SURE and not shown.is_pressed
+    if fits and answer.answer is not Answer.NOT_JUDGED and sure:
         return
     does_not_fit = answer.answer is Answer.DOES_NOT_FIT and not fits
     severity = Severity.ERROR if does_not_fit else Severity.WARNING

@@ -41,7 +41,9 @@ def _claim(answer: MemoryAnswer, shown: Fit) -> str:
         return f"fits only {model_settings(fitting.training)} (predicted {need}); {how}"
     if answer.answer is Answer.NOT_JUDGED:
         return answer.reason or "memory is not judged"
-    return f"near the edge: the odds that it runs are {format_odds(shown.device_odds)}"
+    pressed = ", by giving back the allocator's cache in every step" if shown.is_pressed else ""
+    odds = format_odds(shown.device_odds)
+    return f"near the edge: the odds that it runs are {odds}{pressed}"
 
 
 def model_settings(training: Training) -> str:

@@ -51,13 +51,15 @@ class Fit:
     """That the ranks of a node have enough host memory; 1 where that is not known."""
     low_bytes: int
     """What a rank needs of the device at the low end of the prediction's error."""
+    is_pressed: bool = False
+    """Whether it runs only by giving back the allocator's cache in its steady steps: it is slow."""
     is_rough: bool
     """Whether the shape, or where activations lie, is assumed: then only certain odds count."""
 
     @property
     def answer(self) -> Answer:
         """Whether the job fits device and host."""
-        answers = (self._answer(self.device_odds), self._answer(self.host_odds))
+        answers = (self.device_answer, self.host_answer)
         if Answer.DOES_NOT_FIT in answers:
             return Answer.DOES_NOT_FIT
         return Answer.NOT_JUDGED if Answer.NOT_JUDGED in answers else Answer.FITS
@@ -65,12 +67,14 @@ class Fit:
     @property
     def device_answer(self) -> Answer:
         """Whether a rank fits its device."""
-        return self._answer(self.device_odds)
+        if self.is_rough and UNLIKELY < self.device_odds < SURE:
+            return Answer.NOT_JUDGED
+        return Answer.FITS if self.device_odds >= 1 / 2 else Answer.DOES_NOT_FIT
 
     @property
     def host_answer(self) -> Answer:
         """Whether the ranks of a node fit its memory."""
-        return self._answer(self.host_odds)
+        return Answer.FITS if self.host_odds >= 1 / 2 else Answer.DOES_NOT_FIT
 
     @property
     def odds(self) -> float:
@@ -88,11 +92,6 @@ class Fit:
         """The same at the high end of the prediction's error."""
         device = self.estimate.device
         return round(device.peak_allocated_bytes * (1 + device.margin)) + device.outside_bytes
-
-    def _answer(self, odds: float) -> Answer:
-        if self.is_rough and UNLIKELY < odds < SURE:
-            return Answer.NOT_JUDGED
-        return Answer.FITS if odds >= 1 / 2 else Answer.DOES_NOT_FIT
 
 
 def predict_fit(training: Training, surroundings: Surroundings, *, unsure: float = 0.0) -> Fit:
@@ -123,7 +122,8 @@ def predict_fit(training: Training, surroundings: Surroundings, *, unsure: float
     )
     if unsure > 0:
         return replace(fit, device_odds=_odds_of_interval(fit, limit_bytes))
-    return replace(fit, device_odds=_odds_by_replay(fit, surroundings, limit_bytes))
+    odds, is_pressed = _odds_by_replay(fit, surroundings, limit_bytes)
+    return replace(fit, device_odds=odds, is_pressed=is_pressed)
 
 
 def host_odds(host: HostEstimate) -> float:
@@ -134,7 +134,8 @@ def host_odds(host: HostEstimate) -> float:
     return NormalDist(sigma=host.margin / _DEVIATIONS).cdf(spare)
 
 
-def _odds_by_replay(fit: Fit, surroundings: Surroundings, limit_bytes: int) -> float:
+def _odds_by_replay(fit: Fit, surroundings: Surroundings, limit_bytes: int) -> tuple[float, bool]:
+    """Return the odds, and whether steady steps have to give back cache."""
     training, device = fit.training, fit.estimate.device
     replays = Replays.of(training, surroundings.device, outside_bytes=device.outside_bytes)
     allowed = limit_bytes - device.outside_bytes
@@ -143,12 +144,13 @@ def _odds_by_replay(fit: Fit, surroundings: Surroundings, limit_bytes: int) -> f
     for deviations, odds in _ODDS.items():
         limit = round(allowed / (1 + deviations * deviation))
         if limit >= max(reserved, device.init_reserved_bytes or 0):
-            return odds
+            return odds, False
         if limit < device.peak_allocated_bytes:
             continue
-        if replays.of_rank(device.rank, limit_bytes=limit).ran_out is None:
-            return odds
-    return UNLIKELY
+        replayed = replays.of_rank(device.rank, limit_bytes=limit)
+        if replayed.ran_out is None:
+            return odds, not replayed.fits
+    return UNLIKELY, False
 
 
 def _odds_of_interval(fit: Fit, limit_bytes: int) -> float:

@@ -10,9 +10,10 @@ import pytest
 
 from autotune import dotted
 from autotune.errors import GateError
-from autotune.gate import GateRequest, GateResult, gate
+from autotune.gate import GateResult, gate
 from autotune.gate.baseline.compare import RULE_INFOS
 from autotune.lint.finding import Finding, Verdict
+from tests.asked import gate_request
 from tests.gate.records import write
 
 RULES = {page.id for page in RULE_INFOS}
@@ -24,7 +25,7 @@ def _gated(
     chosen = write(folder / "ds_config.json", record["ds_config"] if config is None else config)
     written = write(folder / "record.json", record)
     with patch("autotune.gate.baseline.drift.version", _as_recorded):
-        return gate(GateRequest(ds_config=str(chosen), baseline=written, **options))
+        return gate(gate_request(ds_config=str(chosen), baseline=written, **options))
 
 
 def _as_recorded(package: str) -> str:
@@ -132,7 +133,7 @@ def test_versions_are_those_installed_here(tmp_path: Path, record: dict[str, Any
     record["environment"]["torch"] = "1.0"
     chosen = write(tmp_path / "ds_config.json", record["ds_config"])
     written = write(tmp_path / "record.json", record)
-    result = gate(GateRequest(ds_config=str(chosen), baseline=written))
+    result = gate(gate_request(ds_config=str(chosen), baseline=written))
     assert any(version("torch") in finding.message for finding in result.findings)
 
 
@@ -209,7 +210,7 @@ def test_a_record_without_a_config_is_refused(tmp_path: Path, record: dict[str, 
     chosen = write(tmp_path / "mine.json", record.pop("ds_config"))
     written = write(tmp_path / "record.json", record)
     with pytest.raises(GateError, match="holds no ds_config, and there is none beside it"):
-        gate(GateRequest(ds_config=str(chosen), baseline=written))
+        gate(gate_request(ds_config=str(chosen), baseline=written))
 
 
 @pytest.mark.parametrize(
@@ -230,4 +231,4 @@ def test_what_is_no_record_is_refused(tmp_path: Path, text: str, message: str) -
     path.write_text(text, encoding="utf-8")
     config = write(tmp_path / "ds_config.json", {"train_batch_size": 8})
     with pytest.raises(GateError, match=message):
-        gate(GateRequest(ds_config=str(config), baseline=path))
+        gate(gate_request(ds_config=str(config), baseline=path))
