@@ -23,6 +23,14 @@ FLOW: tuple[tuple[str, ...], ...] = (
     ("autotune.space",),
     ("autotune.study.outcome", "autotune.study.step_times", "autotune.study.environment"),
     ("autotune.predict",),
+    # A job is resolved from its ds_config, which the readers of `lint` read.
+    (
+        "autotune.job.base",
+        "autotune.job.batch",
+        "autotune.job.precision",
+        "autotune.job.resolve",
+        "autotune.job.resolved_workload",
+    ),
     ("autotune.plan",),
     ("autotune.trial",),
     ("autotune.pool",),
@@ -52,6 +60,7 @@ FOREIGN = {
         "autotune.predict.links.networks",
         "autotune.lint.document",
         "autotune.gate.accepted",
+        "autotune.job.job_file",
     ),
     "pandas": ("autotune.export",),
     "pynvml": ("autotune.pool",),

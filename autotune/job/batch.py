@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.errors import JobError
+from autotune.ds_config.build import nearest_divisors
+from autotune.errors import WorkloadError
 from autotune.job.launcher import Launcher
 from autotune.job.origin import Origin
 from autotune.job.trainer import DEFAULT_MICRO_BATCH, accumulation_of, micro_batch_of
@@ -51,7 +52,7 @@ def resolve_batch(
         recorded: the micro batch of a record.
 
     Raises:
-        JobError: the given global batch cannot be divided into the micro batches.
+        WorkloadError: the given global batch cannot be divided into the micro batches.
     """
     micro, origin = _micro_batch(subject)
     steps = _size(subject, ACCUMULATION)
@@ -105,14 +106,20 @@ def _trainer_default(global_batch_size: int | None, ranks: int) -> int:
 
 
 def _steps_of(global_batch_size: int, *, micro: int, ranks: int) -> int:
-    per_step = micro * ranks
-    if global_batch_size % per_step:
-        below = max(global_batch_size // per_step, 1) * per_step
-        raise JobError(
-            f"--global-batch-size {global_batch_size}: not a multiple of the micro batch {micro} x "
-            f"{ranks} ranks; nearest: {below} or {below + per_step}"
+    per_rank, rest = divmod(global_batch_size, ranks)
+    if rest or not per_rank:
+        choices = [n for n in (per_rank * ranks, (per_rank + 1) * ranks) if n]
+        raise WorkloadError(
+            f"global_batch_size={global_batch_size}: not divisible by {ranks} ranks; nearest: "
+            f"{' or '.join(map(str, choices))}"
         )
-    return global_batch_size // per_step
+    if per_rank % micro:
+        raise WorkloadError(
+            f"{MICRO_BATCH}={micro}: does not divide the {per_rank} sequences of a rank "
+            f"(global batch {global_batch_size} / {ranks} ranks); nearest: "
+            f"{', '.join(map(str, nearest_divisors(per_rank, micro)))}"
+        )
+    return per_rank // micro
 
 
 def _size(subject: Subject, key: str) -> int | None:

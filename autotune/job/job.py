@@ -128,7 +128,9 @@ class Job:
             yield "--nodes and --gpus-per-node: one follows from the other; give one"
         for option, number in (("--nodes", self.nodes), ("--gpus-per-node", self.gpus_per_node)):
             if self.gpus and number and number >= 1 and self.gpus % number:
-                yield f"{option} {number}: does not divide {self.gpus} GPUs"
+                yield (
+                    f"{option} {number}: does not divide {self.gpus} GPUs; use a divisor of --gpus"
+                )
 
     @property
     def given(self) -> Mapping[str, Any]:

@@ -34,7 +34,7 @@ def device_kind_of(request: TuneRequest) -> str:
     return "cpu" if request.device == "cpu" else "cuda"
 
 
-def check_modelled(request: TuneRequest, resolved: ResolvedJob) -> None:
+def check_modelled(request: TuneRequest) -> None:
     """Refuse what has no meaning where nothing runs, and what has one only there.
 
     Raises:
@@ -49,7 +49,7 @@ def check_modelled(request: TuneRequest, resolved: ResolvedJob) -> None:
         return
     nothing_runs = "nothing runs with --evaluator modelled, so leave it out"
     faults = []
-    gpus = resolved.job.gpus
+    gpus = request.job.gpus
     if gpus is not None and gpus > MAX_GPUS:
         faults.append(f"--gpus {gpus}: the models go to {MAX_GPUS}")
     if request.device == "cpu":

@@ -16,7 +16,7 @@ from autotune.job.resolve import ResolvedJob, launcher_of, resolve_job
 from autotune.job.resolved_workload import workload_of
 from autotune.job.site import DEFAULT_CEILING
 from autotune.job.workload import Workload
-from autotune.lint.subject import Subject
+from autotune.lint.subject import Launch, Subject
 from autotune.predict.links.networks import find_network
 from autotune.search.progress import Progress
 from autotune.space import SearchSpace, load_space
@@ -93,10 +93,10 @@ class PreparedStudy:
         if gpus is None:
             return None
         described = replace(self.request.job, gpus=gpus, nodes=None, gpus_per_node=None)
-        resolved = resolve_job(
-            described, subject=self.resolved.subject, job_file=self.request.job_file
-        )
+        here = self.resolved.subject
+        subject = replace(here, launch=Launch(launcher=here.launch.launcher))
         try:
+            resolved = resolve_job(described, subject=subject, job_file=self.request.job_file)
             return workload_of(resolved, device_kind=self.device_kind)
         except WorkloadError as error:
             raise WorkloadError(
@@ -110,13 +110,13 @@ def prepare(request: TuneRequest, progress: Progress) -> PreparedStudy:
     Raises:
         AutotuneError: something the user can fix; nothing was started or written.
     """
-    resolved = resolve_job(request.job, subject=_base(request), job_file=request.job_file)
     device_kind = device_kind_of(request)
+    check_modelled(request)
+    resolved = resolve_job(request.job, subject=_base(request), job_file=request.job_file)
     workload = workload_of(resolved, device_kind=device_kind)
     shape, job = workload.model, resolved.job
     evaluator_options = _evaluator_options(request, resolved)
     evaluator_options.check()
-    check_modelled(request, resolved)
     check_target(request, workload.world_size)
     extra_devices = load_devices(job.devices) if job.devices else ()
     if request.sampler not in SAMPLERS:

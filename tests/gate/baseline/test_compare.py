@@ -12,6 +12,7 @@ from autotune import dotted
 from autotune.errors import GateError
 from autotune.gate import GateResult, gate
 from autotune.gate.baseline.compare import RULE_INFOS
+from autotune.job.origin import Origin
 from autotune.lint.finding import Finding, Verdict
 from tests.asked import gate_request
 from tests.gate.records import write
@@ -54,14 +55,11 @@ def test_memory_is_judged_at_the_records_length_where_no_option_says_one(
     job: dict[str, Any] = {"model": "tiny", "gpus": 2, "gpu_memory": "80GiB"}
     known: dict[str, Any] = {"seq_len": 512, "activation_checkpointing": True}
     open_, said = (_gated(tmp_path, record, **job | options) for options in ({}, known))
-    assert open_.memory is not None
-    assert said.memory is not None
-    assert open_.memory["device"] == said.memory["device"]
-    assert open_.assumptions == (
-        "sequences of 512 tokens (as in the record)",
-        "with activation checkpointing (as in the record)",
-    )
-    assert said.assumptions == ()
+    by_record, by_options = open_.answer.to_json(), said.answer.to_json()
+    assert by_record is not None
+    assert by_record == by_options
+    assert {open_.job.facts[name].origin for name in known} == {Origin.RECORD}
+    assert {said.job.facts[name].origin for name in known} == {Origin.OPTION}
 
 
 @pytest.mark.parametrize(

@@ -196,11 +196,11 @@ def test_runs_are_announced_once_nothing_stands_in_their_way(
     config = write(tmp_path / "ds_config.json", record["ds_config"])
     written = write(tmp_path / "record.json", record)
     asked = gate_request(ds_config=str(config), baseline=written, measure=True)
-    result = gate(asked, told=told.append)
+    result = gate(asked, on_start=told.append)
     assert "nothing was measured: no pool here" in [f.message for f in result.findings]
     write(config, record["ds_config"] | {"bf16": {"enabledd": True}})
     told.clear()
-    assert gate(asked, told=told.append).verdict is Verdict.ERROR
+    assert gate(asked, on_start=told.append).verdict is Verdict.ERROR
     assert told == []
 
 

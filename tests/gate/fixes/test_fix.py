@@ -8,7 +8,7 @@ import pytest
 from autotune.errors import GateError
 from autotune.gate import gate
 from autotune.gate.fixes.fix import Fixed, _edited_or_none, fix_config
-from autotune.gate.inputs import planned_launch, read_subject
+from autotune.gate.inputs import read_subject
 from autotune.lint.finding import Verdict
 from tests.asked import gate_request
 
@@ -89,8 +89,7 @@ def test_an_accelerate_yaml_is_not_touched() -> None:
 def test_an_edit_that_does_not_read_back_is_not_taken() -> None:
     """A config inside another file: a new key of it would land outside."""
     text = '{"deepspeed": {"train_batch_size": 8}, "model": "x"}'
-    launch = planned_launch(gate_request(ds_config="train.json"))
-    document = read_subject(text.encode(), "train.json", launch=launch)
+    document = read_subject(text.encode(), gate_request(ds_config="train.json"))
     assert document.subject is not None
     assert document.subject.config == {"train_batch_size": 8}
     wanted = {"train_batch_size": 8, "steps_per_print": 1}
