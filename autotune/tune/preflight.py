@@ -62,6 +62,29 @@ def check_modelled(request: TuneRequest) -> None:
         raise HardwareError(*faults)
 
 
+def check_trainable_whole(resolved: ResolvedJob) -> None:
+    """Refuse what a study's trials cannot do: split a model, or train an assumed part of it.
+
+    Raises:
+        WorkloadError: the job states it; all of it is named.
+    """
+    job, meant_for = resolved.job, "is for plan and gate"
+    faults = [
+        f"--{name.replace('_', '-')} {value}: {meant_for}; trials are data-parallel and train the "
+        "whole model, so leave it out"
+        for name, value in (
+            ("tensor_parallel", job.tensor_parallel),
+            ("pipeline_stages", job.pipeline_stages),
+            ("trainable_params", job.trainable_params),
+        )
+        if value is not None and (name == "trainable_params" or value > 1)
+    ]
+    if job.params is not None:
+        faults.append(f"--params {job.params:g}: {meant_for}; name a --model that can be trained")
+    if faults:
+        raise WorkloadError(*faults)
+
+
 def check_target(request: TuneRequest, gpus: int) -> None:
     """Make sure that `--target-gpus` can be predicted.
 

@@ -27,6 +27,7 @@ from autotune.tune.preflight import (
     check_base,
     check_modelled,
     check_target,
+    check_trainable_whole,
     device_kind_of,
     early_ceiling_bytes,
     require_listener,
@@ -113,6 +114,7 @@ def prepare(request: TuneRequest, progress: Progress) -> PreparedStudy:
     device_kind = device_kind_of(request)
     check_modelled(request)
     resolved = resolve_job(request.job, subject=_base(request), job_file=request.job_file)
+    check_trainable_whole(resolved)
     workload = workload_of(resolved, device_kind=device_kind)
     shape, job = workload.model, resolved.job
     evaluator_options = _evaluator_options(request, resolved)
