@@ -16,7 +16,7 @@ from autotune.job.job import Job
 from autotune.job.job_file import find_job_file, read_job_file
 from autotune.job.launcher import Launcher
 from autotune.job.model_shape import ModelShape, load_model_shape
-from autotune.job.origin import Fact, Origin
+from autotune.job.origin import Fact, Origin, assumed_phrases
 from autotune.job.precision import precision_of
 from autotune.job.site import DEFAULT_CEILING, Site, resolve_site
 from autotune.job.trainer import job_of_hf_args, read_hf_args
@@ -25,13 +25,6 @@ from autotune.lint.subject import Launch, Subject
 from autotune.predict.links.probe_file import read_probe
 
 DEFAULT_OPTIMIZER = "AdamW"
-_ASSUMPTIONS = {
-    "seq_len": ("sequence length", "--seq-len"),
-    "micro_batch_size": ("micro batch", "--hf-args"),
-    "precision": ("precision", "--precision"),
-    "optimizer": ("optimizer", "--client-optimizer"),
-}
-"""Facts that are taken from a default where no source states them, and what would."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +59,7 @@ class ResolvedJob:
     @property
     def assumed(self) -> tuple[str, ...]:
         """What no source states and was taken all the same, a phrase each."""
-        return tuple(
-            f"{word} {self.facts[name].value} ({self.facts[name].origin.value}; {option} not given)"
-            for name, (word, option) in _ASSUMPTIONS.items()
-            if name in self.facts and self.facts[name].origin.is_assumed
-        )
+        return assumed_phrases(self.facts)
 
     def is_open(self, name: str) -> bool:
         """Whether no source states a fact, so that it may well be another one."""

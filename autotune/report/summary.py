@@ -40,6 +40,8 @@ def summarize(study: StudyView, folder: Path, record: Mapping[str, Any] | None) 
         f"ranks, global batch {workload.global_batch_size} x {workload.seq_len} tokens, "
         f"{workload.precision}, ceiling {format_gib(setup.ceiling_bytes)} a rank"
     )
+    if study.assumed:
+        console.print(f"assumed: {'; '.join(study.assumed)}", markup=False)
     if setup.evaluator == EvaluatorKind.MODELLED:
         console.print(
             f"modelled: nothing ran; {setup.gpu_type}, {setup.gpus_per_node} ranks a node, "
@@ -73,6 +75,7 @@ def result_json(study: StudyView, folder: Path, record: Mapping[str, Any] | None
     """Return what came of a study as JSON values."""
     return {
         "study": study.name,
+        "assumed": list(study.assumed),
         "folder": str(folder),
         "evaluator": study.setup.evaluator,
         "num_trials": len(study.records),

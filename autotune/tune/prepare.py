@@ -13,7 +13,7 @@ from autotune.job.device import Device, find_gpu, load_devices
 from autotune.job.model_shape import ModelShape
 from autotune.job.origin import Origin
 from autotune.job.resolve import ResolvedJob, launcher_of, resolve_job
-from autotune.job.resolved_workload import workload_of
+from autotune.job.resolved_workload import workload_facts, workload_of
 from autotune.job.site import DEFAULT_CEILING
 from autotune.job.workload import Workload
 from autotune.lint.subject import Launch, Subject
@@ -141,7 +141,7 @@ def prepare(request: TuneRequest, progress: Progress) -> PreparedStudy:
         seed=secrets.randbelow(2**31) if request.seed is None else request.seed,
         environment={},
         gpu_type=find_gpu(gpu_type, extra=extra_devices).name if gpu_type else None,
-        job=resolved.to_json(),
+        job={name: fact.to_json() for name, fact in workload_facts(resolved).items()},
     )
     wanted = setup.evaluator
     if request.resume:
