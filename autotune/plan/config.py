@@ -61,7 +61,6 @@ class ConfigPlan:
         memory = self.answer.to_json()
         if memory is not None and self.estimate is not None:
             memory["device"]["limit_bytes"] = self.estimate.device.limit_bytes
-            memory["device"]["needed_bytes"] = self.estimate.device.needed_bytes
         training = self.training
         return {
             "memory": memory,

@@ -140,8 +140,8 @@ def _print_device(console: Console, device: DeviceEstimate) -> None:
     if device.limit_bytes is not None:
         lost = device.limit_bytes - device.peak_allocated_bytes
         console.print(
-            f"of this {format_gib(lost)} is fragmentation: the allocator must be allowed to "
-            f"reserve {format_gib(device.limit_bytes)}"
+            f"fragmentation adds {format_gib(lost)}: the allocator must be allowed to reserve "
+            f"{format_gib(device.limit_bytes)}"
         )
     if device.judged is not None and device.judged.ran_out is not None:
         ran_out = device.judged.ran_out
