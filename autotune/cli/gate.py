@@ -82,10 +82,18 @@ def gate(
         ),
     ] = None,
     launcher: Annotated[
-        Literal["deepspeed", "hf"] | None,
+        Literal["deepspeed", "hf", "torchrun", "accelerate"] | None,
         typer.Option(
-            help="Who reads the config first: hf is the Hugging Face Trainer or Accelerate. "
+            help="Who reads the config first: hf is the Hugging Face Trainer or Accelerate. Or "
+            "what starts the ranks: torchrun, accelerate (launch). "
             "[default: deepspeed; hf with --hf-args or an Accelerate YAML]",
+            rich_help_panel=_JOB,
+        ),
+    ] = None,
+    cpu_threads: Annotated[
+        int | None,
+        typer.Option(
+            help="CPU threads of a rank (OMP_NUM_THREADS). [default: what the launcher sets]",
             rich_help_panel=_JOB,
         ),
     ] = None,
@@ -214,12 +222,13 @@ def gate(
     gate says no; 2: the call or a file beside the config is wrong.
     """
     from autotune.gate.request import GateRequest, parse_age_h, parse_share
-    from autotune.lint.subject import Launcher
+    from autotune.lint.subject import read_launcher
 
     if explain is not None or list_rules:
         _print_pages(explain)
         return
     names = ds_config or []
+    reader, started_by = read_launcher(launcher)
     mending = _Mending(fix=fix, diff=diff, output=fix_output)
     _require_sense(names, mending, measure=measure)
     if write_accepted and accepted is None:
@@ -238,7 +247,9 @@ def gate(
         host_memory=host_memory,
         seq_len=seq_len,
         activation_checkpointing=activation_checkpointing,
-        launcher=None if launcher is None else Launcher(launcher),
+        launcher=reader,
+        started_by=started_by,
+        cpu_threads=cpu_threads,
         hf_args=hf_args,
         client_optimizer=client_optimizer,
         pipeline_stages=pipeline_stages,

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -61,6 +61,20 @@ def plan(
     host_memory: Annotated[
         str | None, typer.Option(help="Of one node, such as 512GiB. [default: not judged]")
     ] = None,
+    cpu_threads: Annotated[
+        int | None,
+        typer.Option(
+            help="CPU threads of a rank (OMP_NUM_THREADS), which an offloaded optimizer runs on. "
+            "[default: what --launcher sets, else 16]"
+        ),
+    ] = None,
+    launcher: Annotated[
+        Literal["deepspeed", "hf", "torchrun", "accelerate"] | None,
+        typer.Option(
+            help="What starts the ranks: torchrun (several on a node) and accelerate give each 1 "
+            "CPU thread. [default: not known]"
+        ),
+    ] = None,
     activation_checkpointing: Annotated[
         bool,
         typer.Option(
@@ -88,6 +102,7 @@ def plan(
     it fits (a space, or several numbers of GPUs: if anything does), 1 if not, 2 if the call or a
     file is wrong.
     """
+    from autotune.lint.subject import read_launcher
     from autotune.plan import (
         PlanRequest,
         plan_config,
@@ -113,6 +128,8 @@ def plan(
         link=link,
         probe=probe,
         host_memory=host_memory,
+        cpu_threads=cpu_threads,
+        launcher=read_launcher(launcher)[1],
         activation_checkpointing=activation_checkpointing,
         attn_implementation=attn_implementation,
         trainable_parameters=trainable_params,

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -91,6 +91,20 @@ def run(
             "[default: this host's; modelled: not judged]"
         ),
     ] = None,
+    cpu_threads: Annotated[
+        int | None,
+        typer.Option(
+            help="CPU threads of a rank (OMP_NUM_THREADS), which an offloaded optimizer runs on. "
+            "[default: OMP_NUM_THREADS here, else what --launcher sets, else a share of the cores]"
+        ),
+    ] = None,
+    launcher: Annotated[
+        Literal["deepspeed", "hf", "torchrun", "accelerate"] | None,
+        typer.Option(
+            help="What starts the ranks: torchrun (several on a node) and accelerate give each 1 "
+            "CPU thread. [default: not known]"
+        ),
+    ] = None,
     timed: Annotated[
         bool,
         typer.Option(
@@ -154,6 +168,7 @@ def run(
     yours"; 1 if nothing fits.
     """
     from autotune.cli.live import live_progress
+    from autotune.lint.subject import read_launcher
     from autotune.report.summary import result_json, summarize
     from autotune.search.budget import parse_duration_s
     from autotune.tune import TuneRequest, tune
@@ -176,6 +191,8 @@ def run(
         target_gpus=target_gpus,
         gpus_per_node=gpus_per_node,
         host_memory=host_memory,
+        cpu_threads=cpu_threads,
+        launcher=read_launcher(launcher)[1],
         timed=timed,
         probe=probe,
         link=link,

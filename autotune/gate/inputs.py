@@ -57,6 +57,8 @@ def planned_launch(request: GateRequest) -> Launch:
         num_trainable=None if trainable is None else round(trainable),
         largest_parameter=request.largest_parameter,
         seq_len=request.seq_len,
+        started_by=request.started_by,
+        cpu_threads=request.cpu_threads,
         activation_checkpointing=_checkpoints(request, hf_args),
     )
     if shape is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import GateError
+from autotune.job.cpu_threads import RankLauncher
 from autotune.lint.subject import Launcher
 
 STDIN = "-"
@@ -43,6 +44,10 @@ class GateRequest:
     launcher: Launcher | None = None
     """None is DeepSpeed, or Hugging Face's where the config is Accelerate's or `hf_args` is
     given."""
+    started_by: RankLauncher | None = None
+    """What starts the ranks; None is not known, or Accelerate's launcher with its config."""
+    cpu_threads: int | None = None
+    """CPU threads of a rank (`OMP_NUM_THREADS`); None is what the launcher sets."""
     hf_args: Path | None = None
     """A JSON file of TrainingArguments."""
     client_optimizer: str | None = None
@@ -81,6 +86,7 @@ class GateRequest:
             "--largest-parameter": self.largest_parameter,
             "--pipeline-stages": self.pipeline_stages,
             "--tensor-parallel": self.tensor_parallel,
+            "--cpu-threads": self.cpu_threads,
         }
         # `not >=` instead of `<`, which nan would pass.
         faults = [

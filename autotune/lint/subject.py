@@ -10,6 +10,7 @@ from autotune import dotted
 from autotune.ds_config.fields.kind import number_in
 from autotune.ds_config.fields.table import documented_key
 from autotune.ds_config.key_aliases import documented
+from autotune.job.cpu_threads import RankLauncher
 from autotune.job.model_shape import ModelShape
 from autotune.lint.config_entries import Entry, entries
 
@@ -22,6 +23,21 @@ class Launcher(StrEnum):
     HF = "hf"
     """The Hugging Face Trainer or Accelerate, which resolve "auto" and check values against their
     own arguments."""
+
+
+def read_launcher(option: str | None) -> tuple[Launcher | None, RankLauncher | None]:
+    """Return who reads the config first and what starts the ranks, by a value of `--launcher`.
+
+    Example:
+        >>> read_launcher("accelerate")
+        (<Launcher.HF: 'hf'>, <RankLauncher.ACCELERATE: 'accelerate'>)
+    """
+    if option is None:
+        return None, None
+    starter = RankLauncher(option) if option in set(RankLauncher) else None
+    if starter is RankLauncher.TORCHRUN:
+        return None, starter
+    return Launcher.HF if starter is RankLauncher.ACCELERATE else Launcher(option), starter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +61,10 @@ class Launch:
     """Elements of the model's largest parameter, an embedding as a rule."""
     seq_len: int | None = None
     activation_checkpointing: bool | None = None
+    started_by: RankLauncher | None = None
+    """What starts the ranks."""
+    cpu_threads: int | None = None
+    """CPU threads of a rank (`OMP_NUM_THREADS`), where they are set by hand."""
 
     @property
     def data_parallel(self) -> int | None:

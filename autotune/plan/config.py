@@ -1,12 +1,13 @@
 """The estimate of one ds_config."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from autotune import dotted
 from autotune.ds_config.auto import resolve_auto
 from autotune.ds_config.build import BATCH_KEYS, MICRO_BATCH
+from autotune.job.cpu_threads import CpuThreads
 from autotune.job.device import Device
 from autotune.lint.check import lint
 from autotune.lint.finding import Finding, Severity
@@ -27,6 +28,8 @@ class ConfigPlan:
     device: Device
     estimate: MemoryEstimate
     throughput: Throughput
+    cpu_threads: CpuThreads
+    """Of a rank; they decide the speed of an offloaded optimizer."""
     smallest_gpus: int | None
     """The fewest GPUs of this type on which it fits, at the same micro batch."""
     replaced: Mapping[str, int] = field(default_factory=dict)
@@ -55,6 +58,7 @@ class ConfigPlan:
             "smallest_gpus": self.smallest_gpus,
             "errors": [error.to_json() for error in self.errors],
             "device": self.device.name,
+            "cpu_threads": asdict(self.cpu_threads),
             "workload": {
                 "model": training.model.name,
                 "gpus": training.world_size,
@@ -87,6 +91,7 @@ def plan_config(request: PlanRequest) -> ConfigPlan:
         device=request.device,
         estimate=estimate,
         throughput=predict_throughput(training, request.speed_surroundings(request.gpus)),
+        cpu_threads=request.threads(request.gpus),
         smallest_gpus=smallest_fitting(lambda gpus: _fits(request, training, gpus)),
         replaced=_replaced(request.base, training),
         errors=refusals(request),

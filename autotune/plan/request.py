@@ -10,6 +10,7 @@ from autotune.ds_config.build import BATCH_KEYS, build_ds_config
 from autotune.ds_config.read import read_ds_config
 from autotune.errors import HardwareError, WorkloadError
 from autotune.job.ceiling import parse_bytes, parse_ceiling
+from autotune.job.cpu_threads import CpuThreads, RankLauncher, assumed_cpu_threads
 from autotune.job.device import Device, find_gpu, load_devices
 from autotune.job.model_shape import ModelShape, load_model_shape
 from autotune.job.workload import Workload, resolve_workload
@@ -45,6 +46,11 @@ class PlanRequest:
     """What `autotune probe` measured on the pool; None takes the catalogue."""
     host_memory: str | None = None
     """Of one node; None asks for no verdict on it."""
+    cpu_threads: int | None = None
+    """CPU threads of a rank (`OMP_NUM_THREADS`); None is what the launcher sets, else an assumed
+    fair share."""
+    launcher: RankLauncher | None = None
+    """What starts the ranks; None is not known."""
     activation_checkpointing: bool = False
     attn_implementation: str | None = None
     trainable_parameters: int | None = None
@@ -61,6 +67,7 @@ class PlanRequest:
             ("--seq-len", self.seq_len),
             ("--global-batch-size", self.global_batch_size),
             ("--trainable-params", self.trainable_parameters),
+            ("--cpu-threads", self.cpu_threads),
         ):
             if value is not None and value < 1:
                 faults.append(f"{name} {value}: must be at least 1")
@@ -193,6 +200,13 @@ class PlanRequest:
             local_ranks=self.local_ranks(gpus),
             network=self.network.name,
             probe=self.probed,
+            cpu_threads=self.threads(gpus).count,
+        )
+
+    def threads(self, gpus: int) -> CpuThreads:
+        """Return the CPU threads of a rank when there are `gpus` in all."""
+        return assumed_cpu_threads(
+            local_ranks=self.local_ranks(gpus), given=self.cpu_threads, launcher=self.launcher
         )
 
     def surroundings(self, gpus: int) -> Surroundings:

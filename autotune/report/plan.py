@@ -36,6 +36,8 @@ def print_config_plan(plan: ConfigPlan) -> None:
     _print_device(console, device)
     _print_host(console, plan.estimate.host)
     _print_speed(console, plan.throughput)
+    if training.zero.offload_optimizer.enabled:
+        console.print(f"offloaded optimizer on {plan.cpu_threads}", markup=False)
     _print_unmeasured(console, plan.estimate)
     console.print(f"smallest number of GPUs that fits: {_count(plan.smallest_gpus)}")
     for error in plan.errors:
@@ -68,6 +70,7 @@ def print_space_plan(plan: SpacePlan) -> None:
         "optimizer, weights: where they are offloaded to; ckpt: activation checkpointing; fit: how "
         "many proposals; batch: the largest micro batch that fits; host: of one node"
     )
+    console.print(f"offloaded optimizers on {plan.cpu_threads}", markup=False)
     console.print(f"smallest number of GPUs on which anything fits: {_count(plan.smallest_gpus)}")
 
 

@@ -6,6 +6,7 @@ from autotune.ds_config.build import build_ds_config
 from autotune.evaluate.evaluator_kind import EvaluatorKind
 from autotune.evaluate.modelled import ModelledEvaluator
 from autotune.job.ceiling import parse_ceiling
+from autotune.job.cpu_threads import assumed_cpu_threads
 from autotune.job.device import find_gpu
 from autotune.predict.links.communication import Group
 from autotune.predict.links.probe_file import check_device
@@ -15,7 +16,7 @@ from autotune.predict.throughput.surroundings import check_speeds
 from autotune.predict.training_job import ModelSettings, read_training
 from autotune.search.progress import Progress
 from autotune.sigterm import interrupted_by_sigterm
-from autotune.study.environment import describe_environment
+from autotune.study.environment import THREADS_ORIGIN, THREADS_PER_RANK, describe_environment
 from autotune.study.folder import open_study
 from autotune.tune.pipeline import run_study
 from autotune.tune.prepare import Job
@@ -39,8 +40,15 @@ def tune_modelled(job: Job, progress: Progress) -> TuneResult:
     ceiling_bytes = parse_ceiling(request.memory_ceiling, device_bytes=device.memory_bytes)
     if job.probed is not None:
         check_device(job.probed, device.name, where=f"--probe {request.probe}")
+    threads = assumed_cpu_threads(
+        local_ranks=local_ranks, given=request.cpu_threads, launcher=request.launcher
+    )
     speed = SpeedSurroundings.of(
-        device, local_ranks=local_ranks, network=request.link, probe=job.probed
+        device,
+        local_ranks=local_ranks,
+        network=request.link,
+        probe=job.probed,
+        cpu_threads=threads.count,
     )
     evaluator = ModelledEvaluator(
         workload=job.workload,
@@ -66,6 +74,8 @@ def tune_modelled(job: Job, progress: Progress) -> TuneResult:
         environment={
             **describe_environment((), device_kind="cuda", device_model=device.name),
             "node_host_bytes": job.node_host_bytes,
+            THREADS_PER_RANK: threads.count,
+            THREADS_ORIGIN: threads.origin,
         },
     )
     with interrupted_by_sigterm():

@@ -10,6 +10,7 @@ from autotune.ds_config.read import read_ds_config
 from autotune.errors import SpaceError, WorkloadError
 from autotune.evaluate.options import AUTO, EvaluatorOptions
 from autotune.job.ceiling import parse_bytes
+from autotune.job.cpu_threads import check_cpu_threads
 from autotune.job.device import Device, find_gpu, load_devices
 from autotune.job.model_shape import ModelShape, load_model_shape
 from autotune.job.workload import Workload, resolve_workload
@@ -94,6 +95,7 @@ def prepare(request: TuneRequest, progress: Progress) -> Job:
     )
     evaluator_options.check()
     check_modelled(request)
+    check_cpu_threads(request.cpu_threads)
     check_target(request)
     extra_devices = load_devices(request.devices) if request.devices else ()
     if request.sampler not in SAMPLERS:

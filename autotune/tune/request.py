@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autotune.job.cpu_threads import RankLauncher
 from autotune.study.view import StudyView
 
 
@@ -35,6 +36,11 @@ class TuneRequest:
     """Ranks that an emulated or modelled rank would share its host with; None is all, 8 at most."""
     host_memory: str | None = None
     """Of an emulated or modelled node; None is this host's, or of a modelled one not asked."""
+    cpu_threads: int | None = None
+    """CPU threads of a rank (`OMP_NUM_THREADS`); None is what the shell or the launcher sets, else
+    a fair share of a node's cores."""
+    launcher: RankLauncher | None = None
+    """What will start the ranks of the run that the study is for; None is not known."""
     timed: bool = True
     """Emulated collectives take the time that real ones would."""
     probe: Path | None = None
