@@ -106,8 +106,8 @@ def resolve_job(
         sources.append((Origin.RECORD, record.job))
     job, facts = _merged(sources)
     shape = shape or _shape(job, record)
-    launcher = job.launcher or (Launcher.HF if hf_args is not None else Launcher.DEEPSPEED)
-    launch = _launch(job, shape, launcher=launcher, hf_args=hf_args)
+    reader = _reader(job, subject, has_hf_args=hf_args is not None)
+    launch = _launch(job, shape, launcher=reader, hf_args=hf_args)
     subject = replace(subject, launch=launch)
     site = resolve_site(job, probe=_probe(job))
     batch = _batch(subject, job, record)
@@ -140,8 +140,8 @@ def launcher_of(described: Job, job_file: Path | None = None) -> Launcher:
     path = find_job_file(job_file)
     jobs = [described] if path is None else [described, read_job_file(path)]
     for job in jobs:
-        if job.launcher is not None:
-            return job.launcher
+        if job.launcher is not None and job.launcher.reader is not None:
+            return job.launcher.reader
     return Launcher.HF if any(job.hf_args is not None for job in jobs) else Launcher.DEEPSPEED
 
 
@@ -169,7 +169,7 @@ def _job_of_subject(subject: Subject) -> Job:
     launch = subject.launch
     gpus, nodes = launch.gpus, launch.nodes
     return Job(
-        launcher=launch.launcher if launch.launcher is Launcher.HF else None,
+        launcher=Launcher.ACCELERATE if subject.form == "accelerate" else None,
         gpus=gpus,
         # Counts that contradict each other are a finding about the file.
         nodes=nodes if nodes and gpus and gpus % nodes == 0 else None,
@@ -226,8 +226,17 @@ def _launch(
         largest_parameter=job.largest_parameter,
         seq_len=job.seq_len,
         activation_checkpointing=job.activation_checkpointing,
+        started_by=None if job.launcher is None else job.launcher.starter,
         cpu_threads=job.cpu_threads,
     )
+
+
+def _reader(job: Job, subject: Subject, *, has_hf_args: bool) -> Launcher:
+    """Return who reads the config first."""
+    if job.launcher is not None and job.launcher.reader is not None:
+        return job.launcher.reader
+    is_hf = has_hf_args or subject.launch.launcher is Launcher.HF
+    return Launcher.HF if is_hf else Launcher.DEEPSPEED
 
 
 def _probe(job: Job) -> Mapping[str, Any] | None:

@@ -160,7 +160,11 @@ def speed_surroundings(site: Site) -> SpeedSurroundings:
     if site.probe is not None:
         check_device(site.probe, site.device.name, where="--probe")
     return SpeedSurroundings.of(
-        site.device, local_ranks=site.ranks_per_node, network=site.link, probe=site.probe
+        site.device,
+        local_ranks=site.ranks_per_node,
+        network=site.link,
+        probe=site.probe,
+        cpu_threads=site.cpu_threads.count,
     )
 
 

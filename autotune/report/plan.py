@@ -58,6 +58,8 @@ def _print_predictions(
     _print_host(console, estimate.host)
     if plan.throughput is not None:
         _print_speed(console, plan.throughput)
+    if training.zero.offload_optimizer.enabled:
+        console.print(f"offloaded optimizer on {plan.resolved.site.cpu_threads}", markup=False)
     _print_unmeasured(console, estimate)
     console.print(f"smallest number of GPUs that fits: {_count(plan.smallest_gpus)}")
 
@@ -106,6 +108,7 @@ def print_space_plan(plan: SpacePlan) -> None:
         "optimizer, weights: where they are offloaded to; ckpt: activation checkpointing; fit: how "
         "many proposals; batch: the largest micro batch that fits; host: of one node"
     )
+    console.print(f"offloaded optimizers on {plan.cpu_threads}", markup=False)
     console.print(f"smallest number of GPUs on which anything fits: {_count(plan.smallest_gpus)}")
 
 
