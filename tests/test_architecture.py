@@ -60,6 +60,7 @@ FOREIGN = {
         "autotune.gate.accepted",
     ),
     "cattrs": ("autotune.serialization",),
+    "filelock": ("autotune.study.lock",),
     "pandas": ("autotune.export",),
     "pynvml": ("autotune.pool",),
     "psutil": ("autotune.pool",),
