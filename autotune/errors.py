@@ -1,13 +1,15 @@
-"""Every exception that autotune raises for something its user can mend.
+"""Every exception that autotune raises for something its user can fix.
 
 ::
 
     AutotuneError              exit code 2
+    ├── JobError               options of a job that contradict each other, or its job file
     ├── WorkloadError          model, sequence length, batch or precision
+    ├── NotJudgedError         memory is not judged: a fact is missing, or is not modelled
     ├── HardwareError          ceiling, device or pool: not what was asked for
     ├── SpaceError             a search space file
     ├── ConfigError            a ds_config
-    ├── GateError              what the gate was told beside the ds_config: options, files
+    ├── GateError              an option of the gate, or a file beside the ds_config
     ├── StoreError             a study: exists, belongs to another workload, cannot be opened
     ├── ExportError            a study has nothing to export yet
     └── DispatchError          exit code 3: the pool failed under way
@@ -17,10 +19,10 @@ A trial that fails is an `autotune.study.outcome.Outcome`, not an exception.
 
 
 class AutotuneError(Exception):
-    """One or more faults, each a whole sentence: where, value, rule, way out.
+    """One or more faults, each a whole sentence: where, value, rule, suggestion.
 
     Args:
-        faults: every fault found, so that a user mends a file once and not once per fault.
+        faults: every fault found, so that a user fixes a file once and not once per fault.
     """
 
     exit_code = 2
@@ -30,6 +32,14 @@ class AutotuneError(Exception):
             raise ValueError("an AutotuneError needs at least one fault")
         super().__init__("\n".join(faults))
         self.faults = faults
+
+
+class JobError(AutotuneError):
+    """The description of a job is wrong: an option, or a key of its job file."""
+
+
+class NotJudgedError(AutotuneError):
+    """Memory cannot be judged: a fact is missing, or the model has a part that is not modelled."""
 
 
 class WorkloadError(AutotuneError):

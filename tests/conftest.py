@@ -10,9 +10,9 @@ import pytest
 
 from autotune.ds_config.build import build_ds_config, shorten
 from autotune.job.model_shape import PRESETS
-from autotune.job.workload import resolve_workload
 from autotune.study.outcome import Phase
 from autotune.trial.spec import StepRule, TrialSpec
+from tests.job.workloads import resolve_workload
 from tests.real_study import RealStudy, run_real_study
 
 MakeSpec = Callable[..., TrialSpec]

@@ -29,6 +29,14 @@ FLOW: tuple[tuple[str, ...], ...] = (
     ("autotune.space",),
     ("autotune.study.outcome", "autotune.study.step_times", "autotune.study.environment"),
     ("autotune.predict",),
+    # A job is resolved from its ds_config, which the readers of `lint` read.
+    (
+        "autotune.job.base",
+        "autotune.job.batch",
+        "autotune.job.precision",
+        "autotune.job.resolve",
+        "autotune.job.resolved_workload",
+    ),
     ("autotune.plan",),
     ("autotune.trial",),
     ("autotune.pool",),
@@ -58,6 +66,7 @@ FOREIGN = {
         "autotune.predict.links.networks",
         "autotune.lint.document",
         "autotune.gate.accepted",
+        "autotune.job.job_file",
     ),
     "cattrs": ("autotune.serialization",),
     "filelock": ("autotune.study.lock",),

@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn, TextIO
 
 import typer
 
+from autotune.cli.job_options import with_job_options
+from autotune.job.job import Job
+
 if TYPE_CHECKING:
     from autotune.gate.request import GateRequest
     from autotune.gate.result import GateResult
 
 # Panels of `--help`.
-_JOB, _BASELINE, _OUTPUT, _MENDING = "The job", "The record", "Output", "Mending and accepting"
+_BASELINE, _OUTPUT, _FIXING = "The record", "Output", "Fixing and accepting"
 
 
+@with_job_options
 def gate(
     ds_config: Annotated[
         list[str] | None,
@@ -25,99 +29,15 @@ def gate(
             help="JSON or Hjson, an Accelerate YAML, a gpt-neox YAML; - is standard input.",
         ),
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="A preset such as 7b, a Hugging Face config.json, or a folder with one.",
-            rich_help_panel=_JOB,
-        ),
-    ] = None,
-    params: Annotated[
-        float | None,
-        typer.Option(
-            help="Parameters, such as 6.7e9, where there is no --model: a LLaMA-like shape is "
-            "assumed.",
-            rich_help_panel=_JOB,
-        ),
-    ] = None,
-    trainable_params: Annotated[
-        float | None,
-        typer.Option(help="With a frozen base: how many are trained.", rich_help_panel=_JOB),
-    ] = None,
-    largest_parameter: Annotated[
-        int | None,
-        typer.Option(
-            help="Elements of the largest single parameter, for NVMe buffers; else the model's.",
-            rich_help_panel=_JOB,
-        ),
-    ] = None,
-    gpus: Annotated[
-        int | None, typer.Option(help="Of the whole job.", rich_help_panel=_JOB)
-    ] = None,
-    nodes: Annotated[int | None, typer.Option(help="Machines.", rich_help_panel=_JOB)] = None,
-    gpu_type: Annotated[
-        str | None,
-        typer.Option(
-            help="Such as h100-80gb; names of vendors and NVML do too, and with --gpu-memory any.",
-            rich_help_panel=_JOB,
-        ),
-    ] = None,
-    gpu_memory: Annotated[
-        str | None,
-        typer.Option(help="GiB of one GPU, or a size such as 80GB.", rich_help_panel=_JOB),
-    ] = None,
-    host_memory: Annotated[
-        str | None,
-        typer.Option(help="GiB of one node, or a size such as 512GB.", rich_help_panel=_JOB),
-    ] = None,
-    seq_len: Annotated[
-        int | None, typer.Option(help="Tokens per sequence.", rich_help_panel=_JOB)
-    ] = None,
-    activation_checkpointing: Annotated[
-        bool | None,
-        typer.Option(
-            "--activation-checkpointing/--no-activation-checkpointing",
-            help="Whether the model recomputes activations. [default: not known]",
-            rich_help_panel=_JOB,
-        ),
-    ] = None,
-    launcher: Annotated[
-        Literal["deepspeed", "hf"] | None,
-        typer.Option(
-            help="Who reads the config first: hf is the Hugging Face Trainer or Accelerate. "
-            "[default: deepspeed; hf with --hf-args or an Accelerate YAML]",
-            rich_help_panel=_JOB,
-        ),
-    ] = None,
-    hf_args: Annotated[
-        Path | None,
-        typer.Option(help="A JSON file of TrainingArguments.", rich_help_panel=_JOB),
-    ] = None,
-    client_optimizer: Annotated[
-        str | None,
-        typer.Option(
-            help="Class of the optimizer that your script passes to deepspeed.initialize.",
-            rich_help_panel=_JOB,
-        ),
-    ] = None,
-    pipeline_stages: Annotated[
-        int | None, typer.Option(help="Groups of layers in a pipeline.", rich_help_panel=_JOB)
-    ] = None,
-    tensor_parallel: Annotated[
-        int | None, typer.Option(help="Ranks that share each layer.", rich_help_panel=_JOB)
-    ] = None,
-    devices: Annotated[
-        Path | None,
-        typer.Option(
-            help="A YAML file with devices that the catalogue lacks.", rich_help_panel=_JOB
-        ),
-    ] = None,
+    *,
+    job: Job,
+    job_file: Path | None = None,
     ask_deepspeed: Annotated[
         bool,
         typer.Option(
             "--ask-deepspeed",
             help="Have the installed DeepSpeed parse it too; takes seconds.",
-            rich_help_panel=_JOB,
+            rich_help_panel=_OUTPUT,
         ),
     ] = False,
     baseline: Annotated[
@@ -178,17 +98,17 @@ def gate(
     fix: Annotated[
         bool,
         typer.Option(
-            "--fix", help="Write the config with every safe fix.", rich_help_panel=_MENDING
+            "--fix", help="Write the config with every safe fix.", rich_help_panel=_FIXING
         ),
     ] = False,
     diff: Annotated[
         bool,
-        typer.Option("--diff", help="Show what --fix would change.", rich_help_panel=_MENDING),
+        typer.Option("--diff", help="Show what --fix would change.", rich_help_panel=_FIXING),
     ] = False,
     fix_output: Annotated[
         Path | None,
         typer.Option(
-            help="Where --fix writes. [default: the file itself]", rich_help_panel=_MENDING
+            help="Where --fix writes. [default: the file itself]", rich_help_panel=_FIXING
         ),
     ] = None,
     accepted: Annotated[
@@ -196,7 +116,7 @@ def gate(
         typer.Option(
             help="YAML or JSON: findings that were accepted, each with rule, field, reason and, if "
             "wanted, until.",
-            rich_help_panel=_MENDING,
+            rich_help_panel=_FIXING,
         ),
     ] = None,
     write_accepted: Annotated[
@@ -204,46 +124,30 @@ def gate(
         typer.Option(
             "--write-accepted",
             help="Add what is found now to the file of --accepted.",
-            rich_help_panel=_MENDING,
+            rich_help_panel=_FIXING,
         ),
     ] = False,
 ) -> None:
     """Check a ds_config before the big run, without a device.
 
-    What is not told is not judged. Exit code 0: no error (with --strict no warning either); 1: the
-    gate says no; 2: the call or a file beside the config is wrong.
+    What is not known is not judged. Exit code 0: no error (with --strict no warning either, and
+    memory is judged); 1: the gate says no; 2: the call or a file beside the config is wrong.
     """
     from autotune.gate.request import GateRequest, parse_age_h, parse_share
-    from autotune.lint.subject import Launcher
 
     if explain is not None or list_rules:
         _print_pages(explain)
         return
     names = ds_config or []
-    mending = _Mending(fix=fix, diff=diff, output=fix_output)
-    _require_sense(names, mending, measure=measure)
+    fixing = _Fixing(fix=fix, diff=diff, output=fix_output)
+    _require_sense(names, fixing, measure=measure)
     if write_accepted and accepted is None:
         _refuse("--write-accepted: say where with --accepted FILE")
     new_file = write_accepted and accepted is not None and not accepted.exists()
     request = GateRequest(
         ds_config=names[0],
-        model=model,
-        params=params,
-        trainable_params=trainable_params,
-        largest_parameter=largest_parameter,
-        gpus=gpus,
-        nodes=nodes,
-        gpu_type=gpu_type,
-        gpu_memory=gpu_memory,
-        host_memory=host_memory,
-        seq_len=seq_len,
-        activation_checkpointing=activation_checkpointing,
-        launcher=None if launcher is None else Launcher(launcher),
-        hf_args=hf_args,
-        client_optimizer=client_optimizer,
-        pipeline_stages=pipeline_stages,
-        tensor_parallel=tensor_parallel,
-        devices=devices,
+        job=job,
+        job_file=job_file,
         baseline=baseline,
         max_age_h=None if max_age is None else parse_age_h(max_age),
         measure=measure,
@@ -256,7 +160,7 @@ def gate(
     )
     shown = sys.stdout if output_format == "text" else sys.stderr
     with _without_collection():
-        results = [_gated(replace(request, ds_config=name), mending, shown) for name in names]
+        results = [_gated(replace(request, ds_config=name), fixing, shown) for name in names]
     if write_accepted and accepted is not None:
         results = _accept(results, accepted)
     _print_results(results, output_format, strict=strict)
@@ -279,7 +183,7 @@ def _without_collection() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Mending:
+class _Fixing:
     """What is to be done with safe fixes."""
 
     fix: bool
@@ -287,7 +191,7 @@ class _Mending:
     output: Path | None
 
 
-def _require_sense(names: list[str], mending: _Mending, *, measure: bool) -> None:
+def _require_sense(names: list[str], fixing: _Fixing, *, measure: bool) -> None:
     """Make sure that options and number of configs go together.
 
     Raises:
@@ -302,11 +206,11 @@ def _require_sense(names: list[str], mending: _Mending, *, measure: bool) -> Non
         faults.append("-: standard input can be read once")
     if len(names) > 1 and measure:
         faults.append(f"--measure: runs one config, not {len(names)}")
-    if len(names) > 1 and mending.output is not None:
-        faults.append(f"--fix-output {mending.output}: holds one config, not {len(names)}")
-    if mending.output is not None and not mending.fix:
-        faults.append(f"--fix-output {mending.output}: says where --fix writes; add --fix")
-    if STDIN in names and mending.fix and mending.output is None:
+    if len(names) > 1 and fixing.output is not None:
+        faults.append(f"--fix-output {fixing.output}: holds one config, not {len(names)}")
+    if fixing.output is not None and not fixing.fix:
+        faults.append(f"--fix-output {fixing.output}: says where --fix writes; add --fix")
+    if STDIN in names and fixing.fix and fixing.output is None:
         faults.append("--fix: standard input cannot be written to; add --fix-output FILE")
     if faults:
         _refuse(*faults)
@@ -318,28 +222,28 @@ def _refuse(*faults: str) -> NoReturn:
     raise GateError(*faults)
 
 
-def _gated(request: "GateRequest", mending: _Mending, shown: TextIO) -> "GateResult":
+def _gated(request: "GateRequest", fixing: _Fixing, shown: TextIO) -> "GateResult":
     """Judge one config, after its fixes if it is to be fixed."""
     from autotune.gate import gate
     from autotune.gate.fixes.fix import fix_config
     from autotune.gate.inputs import read_config
 
     text = read_config(request.ds_config)
-    if mending.fix or mending.diff:
-        fixed = fix_config(request, text, rewrite=mending.output is not None)
+    if fixing.fix or fixing.diff:
+        fixed = fix_config(request, text, rewrite=fixing.output is not None)
         shown.write(fixed.diff)
         if fixed.loses_comments:
-            print(f"{mending.output}: written anew, without comments", file=sys.stderr)
-        if mending.fix:
-            target = mending.output or Path(request.ds_config)
-            if fixed.after != fixed.before or mending.output is not None:
+            print(f"{fixing.output}: written anew, without comments", file=sys.stderr)
+        if fixing.fix:
+            target = fixing.output or Path(request.ds_config)
+            if fixed.after != fixed.before or fixing.output is not None:
                 _write(target, fixed.after)
             text = fixed.after.encode()
             request = replace(request, ds_config=str(target))
-    return gate(request, text=text, told=_tell)
+    return gate(request, text=text, on_start=_print_progress)
 
 
-def _tell(what: str) -> None:
+def _print_progress(what: str) -> None:
     print(what, file=sys.stderr, flush=True)
 
 

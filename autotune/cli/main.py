@@ -9,6 +9,7 @@ from autotune.cli.dashboard import dashboard
 from autotune.cli.doctor import doctor
 from autotune.cli.export import export
 from autotune.cli.gate import gate
+from autotune.cli.job import job
 from autotune.cli.plan import plan
 from autotune.cli.probe import probe
 from autotune.cli.replay import replay
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(plan)
+app.command()(job)
 app.command()(gate)
 app.command()(probe)
 app.command()(replay)

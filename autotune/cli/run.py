@@ -6,16 +6,15 @@ from typing import Annotated
 
 import typer
 
+from autotune.cli.job_options import with_job_options
+from autotune.job.job import Job
 
+
+@with_job_options
 def run(
-    model: Annotated[
-        str,
-        typer.Option(
-            help="A preset (tiny, 125m, 350m, 1.3b, 7b, 13b, 34b, 70b in LLaMA shape; gpt2, "
-            "gpt2-medium, gpt2-large, gpt2-xl), a Hugging Face config.json, or a folder with one."
-        ),
-    ],
-    gpus: Annotated[int, typer.Option(min=1, help="Data-parallel ranks, one per device.")],
+    *,
+    job: Job,
+    job_file: Path | None = None,
     base: Annotated[
         Path | None,
         typer.Option(help="Your ds_config: keys that are not searched stay as they are."),
@@ -23,27 +22,6 @@ def run(
     space: Annotated[
         str, typer.Option(help="Search space: a name in search_spaces/, or a YAML file.")
     ] = "zero",
-    seq_len: Annotated[
-        int | None, typer.Option(min=1, help="Tokens per sequence. [default: 2048; tiny: 128]")
-    ] = None,
-    global_batch_size: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Sequences per optimizer step, all ranks: train_batch_size. "
-            "[default: --base, else 32 a rank; tiny: 8]",
-        ),
-    ] = None,
-    precision: Annotated[
-        str | None, typer.Option(help="bf16, fp16 or fp32. [default: --base, else bf16]")
-    ] = None,
-    memory_ceiling: Annotated[
-        str,
-        typer.Option(
-            help="The most a rank may use on its device: a share (90%) or a size (72GiB). A CPU "
-            "rank's device is the machine's memory divided by its slots."
-        ),
-    ] = "90%",
     trials: Annotated[
         int, typer.Option(min=1, help="Trials to launch, first trials included.")
     ] = 30,
@@ -61,34 +39,12 @@ def run(
             "auto: measured if there are enough devices, else emulated on GPUs."
         ),
     ] = "auto",
-    gpu_type: Annotated[
-        str | None,
-        typer.Option(help="Modelled: what every rank runs on, such as h100-80gb."),
-    ] = None,
-    devices: Annotated[
-        Path | None, typer.Option(help="Modelled: a YAML file with more devices.")
-    ] = None,
     target_gpus: Annotated[
         int | None,
         typer.Option(
             min=1,
             help="Ranks of the run that this is for, more than --gpus: the winner's speed and "
             "memory there are predicted, and which keys should move.",
-        ),
-    ] = None,
-    gpus_per_node: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Emulated, modelled: ranks that share a node's CPUs and memory. "
-            "[default: up to 8]",
-        ),
-    ] = None,
-    host_memory: Annotated[
-        str | None,
-        typer.Option(
-            help="Emulated, modelled: memory of a node, such as 1024GiB. "
-            "[default: this host's; modelled: not judged]"
         ),
     ] = None,
     timed: Annotated[
@@ -98,19 +54,6 @@ def run(
             help="Emulated: collectives take the time that they would between real ranks.",
         ),
     ] = True,
-    probe: Annotated[
-        Path | None,
-        typer.Option(
-            help="Those times, from `autotune probe`; the speed model takes them too. "
-            "[default: a catalogue]"
-        ),
-    ] = None,
-    link: Annotated[
-        str | None,
-        typer.Option(
-            help="Network between nodes that are not there, such as ib-ndr-400, ethernet-100g."
-        ),
-    ] = None,
     screen: Annotated[
         bool,
         typer.Option("--screen/--no-screen", help="Do not launch what is predicted not to fit."),
@@ -159,26 +102,16 @@ def run(
     from autotune.tune import TuneRequest, tune
 
     request = TuneRequest(
-        model=model,
-        gpus=gpus,
+        job=job,
+        job_file=job_file,
         base=base,
         space=space,
-        seq_len=seq_len,
-        global_batch_size=global_batch_size,
-        precision=precision,
-        memory_ceiling=memory_ceiling,
         trials=trials,
         time_budget_s=parse_duration_s(time_budget) if time_budget else None,
         device=device,
         evaluator=evaluator,
-        gpu_type=gpu_type,
-        devices=devices,
         target_gpus=target_gpus,
-        gpus_per_node=gpus_per_node,
-        host_memory=host_memory,
         timed=timed,
-        probe=probe,
-        link=link,
         screen=screen,
         sampler=sampler,
         ray_address=ray_address,

@@ -21,6 +21,16 @@ class EvaluatorOptions:
     gpu_type: str | None = None
     """Where nothing runs, no device tells what it is."""
 
+    @property
+    def runs_nothing(self) -> bool:
+        """Whether everything is predicted."""
+        return self.evaluator == EvaluatorKind.MODELLED
+
+    @property
+    def may_emulate(self) -> bool:
+        """Whether ranks may turn out to be emulated."""
+        return self.evaluator in (AUTO, EvaluatorKind.EMULATED)
+
     def check(self) -> None:
         """Make sure that it can be had, as far as that can be told without a pool.
 

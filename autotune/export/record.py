@@ -7,9 +7,9 @@ from typing import Any
 from autotune import dotted
 from autotune.evaluate.evaluator_kind import EvaluatorKind, not_shown
 from autotune.export.ds_config import exported_ds_config
+from autotune.job.launcher import Launcher
 from autotune.job.workload import Workload
 from autotune.lint.check import verdict_of
-from autotune.lint.subject import Launcher
 from autotune.search.prelaunch_lint import lint_for
 from autotune.study.candidate import TrialRecord
 from autotune.study.confirmation import LOSS_TOLERANCE, Confirmation
@@ -59,6 +59,7 @@ def build_record(study: StudyView) -> Record:
             "speed": _speed(study, confirmation),
         },
         target=None if study.target is None else dict(study.target),
+        job=None if setup.job is None else dict(setup.job),
         workload=setup.workload,
         environment=dict(setup.environment),
         study={

@@ -13,9 +13,10 @@ from typing import Any
 from autotune import dotted
 from autotune.ds_config.build import BATCH_KEYS, MICRO_BATCH
 from autotune.errors import ConfigError
+from autotune.job.launcher import Launcher
 from autotune.lint.finding import Finding, Severity
 from autotune.lint.rule_info import RuleInfo
-from autotune.lint.subject import Launcher, Subject
+from autotune.lint.subject import Subject
 
 _LINK = re.compile(r" For further information visit \S+")
 

@@ -10,17 +10,19 @@ from autotune.ds_config.fields.version import table_version
 from autotune.errors import ConfigError
 from autotune.gate.accepted import read_accepted, split_accepted
 from autotune.gate.deepspeed_parser import as_deepspeed_sees_it, ask_deepspeed, deepspeed_refuses
-from autotune.gate.fit.hardware import memory_setting
-from autotune.gate.fit.memory import MemoryJudgement, MemorySetting, judge_memory
+from autotune.gate.fit.memory import memory_findings
 from autotune.gate.fit.precision import precision_findings
-from autotune.gate.fit.recorded import Recorded
-from autotune.gate.inputs import planned_launch, read_config, read_subject
+from autotune.gate.inputs import read_config, read_subject
 from autotune.gate.request import GateRequest
 from autotune.gate.result import AskedDeepSpeed, GateResult
 from autotune.gate.rules import require_rules
+from autotune.job.resolve import ResolvedJob, resolve_job
 from autotune.lint.check import lint, verdict_of
+from autotune.lint.document.document import Document
 from autotune.lint.finding import Finding, Severity, Verdict
 from autotune.lint.subject import Subject
+from autotune.plan.memory_answer import MemoryAnswer, judge_memory
+from autotune.predict.memory.fit import Answer
 
 if TYPE_CHECKING:
     from autotune.gate.baseline.measure import Measured
@@ -37,7 +39,11 @@ class _Judged:
     """What has come together so far."""
 
     findings: list[Finding] = field(default_factory=list)
-    memory: MemoryJudgement = field(default_factory=lambda: MemoryJudgement(reason=_NOT_READ))
+    answer: MemoryAnswer = field(
+        default_factory=lambda: MemoryAnswer(answer=Answer.NOT_JUDGED, reason=_NOT_READ)
+    )
+    memory: tuple[Finding, ...] = ()
+    """Those of the findings that are about memory."""
     measured: "Measured | None" = None
     deepspeed: AskedDeepSpeed = field(
         default_factory=lambda: AskedDeepSpeed(
@@ -55,14 +61,14 @@ def gate(
     request: GateRequest,
     *,
     text: bytes | None = None,
-    told: Callable[[str], None] = lambda _: None,
+    on_start: Callable[[str], None] = lambda _: None,
 ) -> GateResult:
     """Judge a ds_config.
 
     Args:
         request: what is asked.
         text: the config; None reads what the request names.
-        told: hears what is under way, where it takes long: runs of `--measure`.
+        on_start: called with what begins, where it takes long: runs of `--measure`.
 
     Raises:
         AutotuneError: the request is wrong, or a file beside the config; what is wrong with the
@@ -74,17 +80,14 @@ def gate(
     record = _record_of(request)
     if record is not None and request.measure:
         _require_measurable(record)
-    launch = planned_launch(request)
-    setting = memory_setting(request, launch)
-    if record is not None:
-        setting = replace(setting, recorded=Recorded.of(record.workload, record.model_settings))
     text = read_config(request.ds_config) if text is None else text
-    document = read_subject(text, request.ds_config, launch=launch)
+    document = read_subject(text, request)
+    job = _resolved(request, document, record)
     judged = _Judged(findings=list(document.findings))
     if document.subject is not None:
-        _judge(judged, document.subject, request, setting=setting)
+        _judge(judged, job, request)
         if record is not None:
-            _compare(judged, document.subject, request, record=record, told=told)
+            _compare(judged, job.subject, request, record=record, on_start=on_start)
     found = (_readable(document.in_file_words(finding)) for finding in judged.findings)
     kept = [finding for finding in found if finding.rule not in request.ignore]
     counting, accepted = split_accepted(kept, entries, note_unused=request.note_unused)
@@ -93,21 +96,32 @@ def gate(
         file=_file_of(document.name, request.ds_config),
         findings=_worst_first(counting),
         accepted=_worst_first(accepted),
-        memory=judged.memory.memory,
-        memory_reason=judged.memory.reason,
+        answer=judged.answer,
+        job=job,
         deepspeed=judged.deepspeed,
         measured=None if judged.measured is None else judged.measured.to_json(),
     )
 
 
-def _judge(
-    judged: _Judged, subject: Subject, request: GateRequest, *, setting: MemorySetting
-) -> None:
+def _resolved(request: GateRequest, document: Document, record: "Record | None") -> ResolvedJob:
+    recorded = None
+    if record is not None:
+        from autotune.gate.baseline.recorded_job import recorded_job
+
+        recorded = recorded_job(record)
+    return resolve_job(
+        request.job, subject=document.subject, job_file=request.job_file, record=recorded
+    )
+
+
+def _judge(judged: _Judged, job: ResolvedJob, request: GateRequest) -> None:
     """Add what the steps find in a config that could be read."""
+    subject = job.subject
     judged.findings += lint(subject, ignore=request.ignore)
-    judged.findings += precision_findings(subject, setting.device)
-    judged.memory = judge_memory(subject, setting=setting)
-    judged.findings += judged.memory.findings
+    judged.findings += precision_findings(subject, job.site.device)
+    judged.answer = judge_memory(job)
+    judged.memory = tuple(memory_findings(subject, judged.answer))
+    judged.findings += judged.memory
     if request.ask_deepspeed:
         config, world_size = as_deepspeed_sees_it(subject)
         answer = ask_deepspeed(config, world_size=world_size)
@@ -121,7 +135,7 @@ def _compare(
     request: GateRequest,
     *,
     record: "Record",
-    told: Callable[[str], None],
+    on_start: Callable[[str], None],
 ) -> None:
     """Add where the config departs from the record, and its runs from the record's.
 
@@ -132,12 +146,12 @@ def _compare(
     judged.findings += compare_with_record(subject, record, request)
     if not request.measure:
         return
-    if verdict_of(lint(subject) + judged.memory.findings) is Verdict.ERROR:
+    if verdict_of((*lint(subject), *judged.memory)) is Verdict.ERROR:
         from autotune.gate.baseline.measure import not_measurable
 
-        judged.findings += not_measurable("errors were found that must be mended first")
+        judged.findings += not_measurable("errors were found that must be fixed first")
         return
-    told("measuring: two runs, as the record's were run")
+    on_start("measuring: two runs, as the record's were run")
     _measure(judged, subject, request, record)
 
 

@@ -1,13 +1,11 @@
 """What `autotune gate` is asked."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from autotune.errors import GateError
-from autotune.lint.subject import Launcher
+from autotune.job.job import Job
 
 STDIN = "-"
 _AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(h|d|w)", re.IGNORECASE)
@@ -16,40 +14,14 @@ _HOURS = {"h": 1, "d": 24, "w": 24 * 7}
 
 @dataclass(frozen=True, kw_only=True)
 class GateRequest:
-    """What a user asks for; every field but the first may be missing, and is then not judged."""
+    """What a user asks of the gate."""
 
     ds_config: str
     """A file, or `-` for standard input."""
-    model: str | None = None
-    """A preset, a Hugging Face config.json, or a folder with one."""
-    params: float | None = None
-    """Parameters of the whole model, where its shape is not known."""
-    trainable_params: float | None = None
-    """Fewer than all with a frozen base."""
-    largest_parameter: int | None = None
-    """Elements of the largest single parameter, which an NVMe buffer has to hold a rank's part of;
-    None takes it from the model."""
-    gpus: int | None = None
-    """Of the whole job."""
-    nodes: int | None = None
-    gpu_type: str | None = None
-    gpu_memory: str | None = None
-    """As the driver reports it: `79.2GiB`; a number alone is GiB."""
-    host_memory: str | None = None
-    """Of one node, in the same form."""
-    seq_len: int | None = None
-    activation_checkpointing: bool | None = None
-    """None is not known: fits only if it fits without."""
-    launcher: Launcher | None = None
-    """None is DeepSpeed, or Hugging Face's where the config is Accelerate's or `hf_args` is
-    given."""
-    hf_args: Path | None = None
-    """A JSON file of TrainingArguments."""
-    client_optimizer: str | None = None
-    pipeline_stages: int | None = None
-    tensor_parallel: int | None = None
-    devices: Path | None = None
-    """A YAML file with more devices."""
+    job: Job = field(default_factory=Job)
+    """What is known of the planned run; what is None is looked for elsewhere."""
+    job_file: Path | None = None
+    """None looks for `autotune.yaml` in the current folder."""
     baseline: Path | None = None
     """A `record.json`."""
     max_age_h: float | None = None
@@ -67,45 +39,19 @@ class GateRequest:
     """Whether entries of it that match nothing are noted: not where it is of several configs."""
 
     def __post_init__(self) -> None:
-        faults = [*self._out_of_range(), *self._contradictions()]
-        if faults:
-            raise GateError(*faults)
-
-    def _out_of_range(self) -> list[str]:
-        counts: Mapping[str, Any] = {
-            "--gpus": self.gpus,
-            "--nodes": self.nodes,
-            "--seq-len": self.seq_len,
-            "--params": self.params,
-            "--trainable-params": self.trainable_params,
-            "--largest-parameter": self.largest_parameter,
-            "--pipeline-stages": self.pipeline_stages,
-            "--tensor-parallel": self.tensor_parallel,
-        }
-        # `not >=` instead of `<`, which nan would pass.
         faults = [
-            f"{option} {value}: must be at least 1"
-            for option, value in counts.items()
-            if value is not None and not 1 <= value < float("inf")
+            f"{option}: needs a record to compare with; add --baseline FILE"
+            for option, given in (
+                ("--measure", self.measure),
+                ("--max-age", self.max_age_h is not None),
+                ("--max-regression", self.max_regression is not None),
+            )
+            if given and self.baseline is None
         ]
         if self.max_regression is not None and not 0 <= self.max_regression < 1:
             faults.append(f"--max-regression {self.max_regression:.0%}: must be 0% to below 100%")
-        return faults
-
-    def _contradictions(self) -> list[str]:
-        faults = []
-        if self.model is not None and self.params is not None:
-            faults.append("--params: the model is named by --model; leave one of the two out")
-        if self.gpus and self.nodes and self.gpus % self.nodes:
-            faults.append(f"--nodes {self.nodes}: does not divide {self.gpus} GPUs")
-        for option, given in (
-            ("--measure", self.measure),
-            ("--max-age", self.max_age_h is not None),
-            ("--max-regression", self.max_regression is not None),
-        ):
-            if given and self.baseline is None:
-                faults.append(f"{option}: needs a record to compare with; add --baseline FILE")
-        return faults
+        if faults:
+            raise GateError(*faults)
 
 
 def parse_age_h(text: str, *, where: str = "--max-age") -> float:

@@ -4,8 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.job.resolve import ResolvedJob
 from autotune.lint.check import verdict_of
-from autotune.lint.finding import Finding, Severity, Verdict
+from autotune.lint.finding import Finding, Verdict
+from autotune.plan.memory_answer import MemoryAnswer
+from autotune.predict.memory.fit import Answer
 
 DEVICE_MEMORY = "device-memory"
 """The rule that says whether the device suffices."""
@@ -37,10 +40,10 @@ class GateResult:
     """Worst first; without what is ignored or accepted."""
     accepted: tuple[Finding, ...] = ()
     """Found, and accepted by the file of `--accepted`."""
-    memory: Mapping[str, Any] | None = None
-    """As `autotune plan --json` prints it, and `assumptions`: what nobody said."""
-    memory_reason: str | None = None
-    """Why there is no memory; None if there is."""
+    answer: MemoryAnswer
+    """About memory: fits, does not fit, or not judged."""
+    job: ResolvedJob
+    """What was judged, with the origin of each fact."""
     deepspeed: AskedDeepSpeed
     measured: Mapping[str, Any] | None = None
     """What `--measure` measured, with the evaluator that did; None without it."""
@@ -50,23 +53,11 @@ class GateResult:
         """The worst of the findings."""
         return verdict_of(self.findings)
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What the verdict on memory rests on, because nobody said it.
-
-        None where the device does not suffice: what was not said is taken at its leanest.
-        """
-        does_not_suffice = any(
-            finding.rule == DEVICE_MEMORY and finding.severity is Severity.ERROR
-            for finding in self.findings
-        )
-        if self.memory is None or does_not_suffice:
-            return ()
-        return tuple(self.memory.get("assumptions", ()))
-
     def passes(self, *, strict: bool) -> bool:
-        """Whether the big run may start: no error, and with `strict` no warning either."""
-        return self.verdict is Verdict.OK or (self.verdict is Verdict.WARNING and not strict)
+        """Whether the big run may start: no error; with `strict` no warning, and memory judged."""
+        if not strict:
+            return self.verdict is not Verdict.ERROR
+        return self.verdict is Verdict.OK and self.answer.answer is not Answer.NOT_JUDGED
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values: what `autotune gate --format json` prints."""
@@ -75,8 +66,10 @@ class GateResult:
             "verdict": self.verdict.value,
             "findings": [finding.to_json() for finding in self.findings],
             "accepted": [finding.to_json() for finding in self.accepted],
-            "memory": None if self.memory is None else dict(self.memory),
-            "memory_reason": self.memory_reason,
+            "memory": self.answer.to_json(),
+            "memory_reason": self.answer.reason,
+            "assumed": list(self.answer.assumed),
+            "job": self.job.to_json(),
             "deepspeed": self.deepspeed.to_json(),
             "measured": None if self.measured is None else dict(self.measured),
         }

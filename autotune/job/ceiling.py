@@ -68,6 +68,8 @@ def parse_ceiling(text: str, *, device_bytes: int, where: str = "--memory-ceilin
     """
     number, unit = _split(text, where=where, forms=_CEILING_FORMS)
     if unit == "%":
+        if number > 100:
+            raise HardwareError(f"{where} {text}: is above the whole device; use 100% or less")
         ceiling = int(device_bytes * number / 100)
         _require_positive(ceiling, text, where=where, forms=_CEILING_FORMS)
     else:

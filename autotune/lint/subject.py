@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
@@ -10,18 +9,9 @@ from autotune import dotted
 from autotune.ds_config.fields.kind import number_in
 from autotune.ds_config.fields.table import documented_key
 from autotune.ds_config.key_aliases import documented
+from autotune.job.launcher import Launcher
 from autotune.job.model_shape import ModelShape
 from autotune.lint.config_entries import Entry, entries
-
-
-class Launcher(StrEnum):
-    """Who reads the config first."""
-
-    DEEPSPEED = "deepspeed"
-    """A program that hands it to `deepspeed.initialize`."""
-    HF = "hf"
-    """The Hugging Face Trainer or Accelerate, which resolve "auto" and check values against their
-    own arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +35,8 @@ class Launch:
     """Elements of the model's largest parameter, an embedding as a rule."""
     seq_len: int | None = None
     activation_checkpointing: bool | None = None
+    cpu_threads: int | None = None
+    """CPU threads of a rank: `OMP_NUM_THREADS`."""
 
     @property
     def data_parallel(self) -> int | None:

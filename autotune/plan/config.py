@@ -1,70 +1,82 @@
-"""The estimate of one ds_config."""
+"""What one ds_config needs, and how fast it should run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from autotune import dotted
-from autotune.ds_config.auto import resolve_auto
-from autotune.ds_config.build import BATCH_KEYS, MICRO_BATCH
+from autotune.errors import HardwareError
+from autotune.job.batch import ACCUMULATION, MICRO_BATCH, TRAIN_BATCH
 from autotune.job.device import Device
+from autotune.job.resolve import ResolvedJob
 from autotune.lint.check import lint
 from autotune.lint.finding import Finding, Severity
-from autotune.lint.subject import Launch, Launcher, Subject
+from autotune.plan.memory_answer import MemoryAnswer, judge_memory
+from autotune.plan.planned_job import PlannedJob
 from autotune.plan.request import PlanRequest
 from autotune.predict.gpu_counts import smallest_fitting
 from autotune.predict.memory.estimate import MemoryEstimate
+from autotune.predict.memory.fit import Answer
 from autotune.predict.memory.predict import predict_memory
 from autotune.predict.throughput import Throughput, predict_throughput
-from autotune.predict.training_job import Training, read_training
+from autotune.predict.training_job import Training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigPlan:
-    """What a ds_config needs and how fast it should run."""
+    """What a ds_config needs and how fast it should run; None where that is not predicted."""
 
-    training: Training
-    device: Device
-    estimate: MemoryEstimate
-    throughput: Throughput
+    resolved: ResolvedJob
+    answer: MemoryAnswer
+    """The same as the gate's."""
+    estimate: MemoryEstimate | None
+    """Of the job that the answer rests on, with what its allocator must be allowed to reserve."""
+    training: Training | None
+    throughput: Throughput | None
     smallest_gpus: int | None
     """The fewest GPUs of this type on which it fits, at the same micro batch."""
     replaced: Mapping[str, int] = field(default_factory=dict)
-    """Batch sizes of the config that `--global-batch-size` took the place of."""
+    """Batch sizes of the config that `--global-batch-size` replaces."""
     errors: tuple[Finding, ...] = ()
-    """Why the config would not run as it says, by the rules of `autotune gate`; the estimate
-    covers what could be read."""
+    """Why the config would not run as it is, by the rules of `autotune gate`; the estimate covers
+    what could be read."""
 
     @property
     def fits(self) -> bool:
-        """Whether device and host have room."""
-        return self.estimate.fits is True
+        """Whether it is not known that it does not fit."""
+        return self.answer.answer is not Answer.DOES_NOT_FIT
+
+    @property
+    def device(self) -> Device:
+        """What every rank runs on."""
+        assert self.resolved.site.device is not None
+        return self.resolved.site.device
 
     @property
     def batch(self) -> Mapping[str, int]:
         """What the plan is for, by DeepSpeed's keys."""
-        return _batch(self.training)
+        return {} if self.training is None else _batch(self.training)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values: what `autotune plan DS_CONFIG --json` prints."""
+        memory = self.answer.to_json()
+        if memory is not None and self.estimate is not None:
+            memory["device"]["limit_bytes"] = self.estimate.device.limit_bytes
+            memory["device"]["needed_bytes"] = self.estimate.device.needed_bytes
         training = self.training
         return {
-            "memory": self.estimate.to_json(),
-            "throughput": self.throughput.to_json(),
-            "fits": self.fits,
+            "memory": memory,
+            "memory_reason": self.answer.reason,
+            "throughput": None if self.throughput is None else self.throughput.to_json(),
+            "fits": None if self.answer.answer is Answer.NOT_JUDGED else self.fits,
+            "assumed": list(self.answer.assumed),
+            "job": self.resolved.to_json(),
             "smallest_gpus": self.smallest_gpus,
             "errors": [error.to_json() for error in self.errors],
             "device": self.device.name,
-            "workload": {
-                "model": training.model.name,
-                "gpus": training.world_size,
-                "seq_len": training.seq_len,
-                "precision": training.precision,
-                "micro_batch_size": training.micro_batch_size,
-                "gradient_accumulation_steps": training.accumulation,
-                "global_batch_size": self.batch["train_batch_size"],
-            },
-            "model_settings": {
+            "workload": None if training is None else _workload(training, self.batch),
+            "model_settings": None
+            if training is None
+            else {
                 "activation_checkpointing": training.activation_checkpointing,
                 "attn_implementation": training.attn_implementation,
             },
@@ -77,28 +89,62 @@ def plan_config(request: PlanRequest) -> ConfigPlan:
     Raises:
         AutotuneError: the request or a file of it is wrong; every fault is named.
     """
-    workload = request.workload(request.gpus)
-    # "auto" is Hugging Face's word; what it stands for is Hugging Face's formula.
-    ds_config = request.sized(resolve_auto(request.base, workload), workload)
-    training = read_training(ds_config, workload, request.settings())
-    estimate = predict_memory(training, request.surroundings(request.gpus), find_limit=True)
+    resolved = request.resolved
+    answer = judge_memory(resolved)
+    job, shown = answer.job, answer.shown
+    findings = lint(resolved.subject)
+    errors = tuple(finding for finding in findings if finding.severity is Severity.ERROR)
+    if job is None or shown is None:
+        return ConfigPlan(
+            resolved=resolved,
+            answer=answer,
+            estimate=None,
+            training=None,
+            throughput=None,
+            smallest_gpus=None,
+            errors=errors,
+        )
+    training = shown.training
+    estimate = predict_memory(training, job.surroundings, find_limit=True)
     return ConfigPlan(
+        resolved=resolved,
+        answer=answer,
+        estimate=replace(estimate, host=shown.estimate.host),
         training=training,
-        device=request.device,
-        estimate=estimate,
-        throughput=predict_throughput(training, request.speed_surroundings(request.gpus)),
-        smallest_gpus=smallest_fitting(lambda gpus: _fits(request, training, gpus)),
-        replaced=_replaced(request.base, training),
-        errors=refusals(request),
+        throughput=_throughput(job, training),
+        smallest_gpus=smallest_fitting(lambda gpus: _fits(job, training, gpus)),
+        replaced=_replaced(resolved.subject.config, training),
+        errors=errors,
     )
+
+
+def _throughput(job: PlannedJob, training: Training) -> Throughput | None:
+    """Return the predicted speed; None on a device that is described by its memory alone."""
+    surroundings = job.speed_surroundings
+    try:
+        return predict_throughput(training, surroundings)
+    except HardwareError:
+        return None
+
+
+def _workload(training: Training, batch: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        "model": training.model.name,
+        "gpus": training.world_size,
+        "seq_len": training.seq_len,
+        "precision": training.precision,
+        "micro_batch_size": training.micro_batch_size,
+        "gradient_accumulation_steps": training.accumulation,
+        "global_batch_size": batch[TRAIN_BATCH],
+    }
 
 
 def _batch(training: Training) -> dict[str, int]:
     per_step = training.micro_batch_size * training.accumulation
     return {
-        "train_batch_size": per_step * training.world_size,
+        TRAIN_BATCH: per_step * training.world_size,
         MICRO_BATCH: training.micro_batch_size,
-        "gradient_accumulation_steps": training.accumulation,
+        ACCUMULATION: training.accumulation,
     }
 
 
@@ -111,31 +157,11 @@ def _replaced(base: Mapping[str, Any], training: Training) -> dict[str, int]:
     }
 
 
-def refusals(request: PlanRequest) -> tuple[Finding, ...]:
-    """Return what the gate's rules refuse in the config as it was given."""
-    autos = "auto" in dotted.flatten(request.base).values()
-    launch = Launch(
-        launcher=Launcher.HF if autos else Launcher.DEEPSPEED,
-        gpus=request.gpus,
-        nodes=request.nodes,
-        model=request.shape,
-        num_parameters=request.shape.num_parameters,
-        num_trainable=request.trainable_parameters,
-        seq_len=request.seq_len,
-        activation_checkpointing=request.activation_checkpointing,
-    )
-    workload = request.workload(request.gpus)
-    config = request.sized(request.base, workload)
-    if not BATCH_KEYS & config.keys():
-        # The workload has a batch where the config leaves it to its program.
-        config["train_batch_size"] = workload.global_batch_size
-    found = lint(Subject(config=config, launch=launch))
-    return tuple(finding for finding in found if finding.severity is Severity.ERROR)
-
-
-def _fits(request: PlanRequest, training: Training, gpus: int) -> bool:
-    """Whether the same micro step fits on another number of ranks."""
-    if gpus % training.expert_parallel_size:
+def _fits(job: PlannedJob, training: Training, gpus: int) -> bool:
+    """Whether the same micro step fits on another number of devices."""
+    ranks = gpus // job.model_parallel
+    if not ranks or gpus % job.model_parallel or ranks % training.expert_parallel_size:
         return False
-    other = replace(training, world_size=gpus)
-    return predict_memory(other, request.surroundings(gpus)).fits is True
+    site = job.site.with_gpus(gpus, ranks_per_node=job.ranks_per_node)
+    surroundings = replace(job, site=site).surroundings
+    return predict_memory(replace(training, world_size=ranks), surroundings).fits is True

@@ -1,210 +1,165 @@
-"""What `autotune plan` is asked, resolved to devices, a ceiling and a workload."""
+"""What `autotune plan` is asked, and the job on any number of devices."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from autotune.ds_config.build import BATCH_KEYS, build_ds_config
-from autotune.ds_config.read import read_ds_config
-from autotune.errors import HardwareError, WorkloadError
-from autotune.job.ceiling import parse_bytes, parse_ceiling
-from autotune.job.device import Device, find_gpu, load_devices
-from autotune.job.model_shape import ModelShape, load_model_shape
-from autotune.job.workload import Workload, resolve_workload
-from autotune.predict.gpu_counts import GPUS_PER_NODE, MAX_GPUS
+from autotune.errors import HardwareError, JobError
+from autotune.job.base import read_base
+from autotune.job.device import Device
+from autotune.job.job import Job
+from autotune.job.resolve import ResolvedJob, launcher_of, resolve_job
+from autotune.job.resolved_workload import workload_of
+from autotune.job.workload import Workload
+from autotune.lint.subject import Subject
+from autotune.plan.planned_job import PlannedJob, planned_job, speed_surroundings
+from autotune.predict.gpu_counts import MAX_GPUS
 from autotune.predict.links.communication import network_of
 from autotune.predict.links.networks import Network
-from autotune.predict.links.probe_file import check_device, read_probe
 from autotune.predict.memory.predict import Surroundings
 from autotune.predict.throughput import SpeedSurroundings
-from autotune.predict.training_job import ModelSettings, said_precision
-from autotune.space.searchable import ATTENTIONS
+from autotune.predict.training_job import ModelSettings
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRequest:
-    """What a user asks for; every field is an option of `autotune plan`."""
+    """What a user asks for."""
 
-    model: str
-    gpus: int
-    gpu_type: str
-    ds_config: Path | None = None
+    job: Job = field(default_factory=Job)
+    """What is known of the run; what is None is looked for elsewhere."""
+    job_file: Path | None = None
+    """None looks for `autotune.yaml` in the current folder."""
+    ds_config: Path | Mapping[str, Any] | None = None
+    """The config to plan; with a space its base."""
     space: str | None = None
-    seq_len: int | None = None
-    global_batch_size: int | None = None
-    memory_ceiling: str = "90%"
-    nodes: int | None = None
-    """None packs `gpus_per_node` ranks a node."""
-    gpus_per_node: int | None = None
-    """None is 8."""
-    link: str | None = None
-    """Between nodes, such as ib-ndr-400; None takes what such devices usually come with."""
-    probe: Path | None = None
-    """What `autotune probe` measured on the pool; None takes the catalogue."""
-    host_memory: str | None = None
-    """Of one node; None asks for no verdict on it."""
-    activation_checkpointing: bool = False
-    attn_implementation: str | None = None
-    trainable_parameters: int | None = None
-    devices: Path | None = None
-    """A YAML file with more devices."""
+    """A search space to plan instead: a name, or a YAML file."""
 
     def __post_init__(self) -> None:
-        faults = []
-        if not 1 <= self.gpus <= MAX_GPUS:
-            faults.append(f"--gpus {self.gpus}: must be 1 to {MAX_GPUS}")
-        for name, value in (
-            ("--nodes", self.nodes),
-            ("--gpus-per-node", self.gpus_per_node),
-            ("--seq-len", self.seq_len),
-            ("--global-batch-size", self.global_batch_size),
-            ("--trainable-params", self.trainable_parameters),
-        ):
-            if value is not None and value < 1:
-                faults.append(f"{name} {value}: must be at least 1")
-        attention = self.attn_implementation
-        if attention is not None and attention not in ATTENTIONS:
-            known = ", ".join(ATTENTIONS)
-            faults.append(f"--attn-implementation {attention}: must be one of {known}")
-        if not faults and self.nodes and self.gpus % self.nodes:
-            faults.append(f"--nodes {self.nodes}: does not divide {self.gpus} GPUs")
-        if self.nodes and self.gpus_per_node:
-            faults.append("--nodes and --gpus-per-node: one follows from the other; give one")
+        gpus = self.job.gpus
+        if gpus is not None and gpus > MAX_GPUS:
+            raise HardwareError(f"--gpus {gpus}: must be 1 to {MAX_GPUS}")
         if self.ds_config is None and self.space is None:
-            faults.append("nothing to plan: give a DS_CONFIG, or --space NAME or FILE")
-        if faults:
-            raise HardwareError(*faults)
+            raise HardwareError("nothing to plan: give a DS_CONFIG, or --space NAME or FILE")
 
     @cached_property
-    def base(self) -> Mapping[str, Any]:
-        """The user's ds_config; empty without one.
+    def subject(self) -> Subject | None:
+        """The ds_config, with what its file says of the launch; None without one.
 
         Raises:
             ConfigError: it cannot be read.
         """
-        return read_ds_config(self.ds_config) if self.ds_config else {}
+        if self.ds_config is None:
+            return None
+        return read_base(self.ds_config, launcher=launcher_of(self.job, self.job_file))
+
+    @property
+    def base(self) -> Mapping[str, Any]:
+        """The ds_config; empty without one."""
+        return {} if self.subject is None else self.subject.config
 
     @cached_property
-    def shape(self) -> ModelShape:
-        """The model.
+    def resolved(self) -> ResolvedJob:
+        """The job, completed.
 
         Raises:
-            WorkloadError: there is no such model, its config lacks dimensions, or it has fewer
-                parameters than are to be trained.
+            AutotuneError: a source is wrong; every fault is named.
         """
-        shape = load_model_shape(self.model)
-        trained, all_of_them = self.trainable_parameters, shape.num_parameters
-        if trained is not None and trained > all_of_them:
-            raise WorkloadError(
-                f"--trainable-params {trained}: {shape.name} has {all_of_them} parameters; give "
-                "fewer, or leave the option out to train all of them"
+        resolved = resolve_job(self.job, subject=self.subject, job_file=self.job_file)
+        missing = [
+            f"{option}: missing; give it, or write it into autotune.yaml"
+            for option, value in (
+                ("--model", resolved.shape),
+                ("--gpus", resolved.site.gpus),
+                ("--gpu-type", resolved.site.device),
             )
-        return shape
+            if value is None
+        ]
+        if missing:
+            raise JobError(*missing)
+        return resolved
+
+    def on(self, gpus: int) -> "PlanRequest":
+        """Return the request on another number of devices, in nodes as large as these."""
+        job, nodes = self.job, self.job.nodes
+        if nodes and self.job.gpus:
+            per_node = self.job.gpus // nodes
+            job = replace(job, nodes=None, gpus_per_node=min(per_node, gpus))
+        if job.gpus_per_node and gpus % job.gpus_per_node:
+            job = replace(job, gpus_per_node=None)
+        return replace(self, job=replace(job, gpus=gpus))
 
     @cached_property
-    def device(self) -> Device:
-        """What every rank runs on.
+    def planned(self) -> PlannedJob:
+        """The job, as the models read it.
 
         Raises:
-            HardwareError: unknown, or no GPU.
+            NotJudgedError: a fact is missing, or is not modelled.
         """
-        extra = load_devices(self.devices) if self.devices else ()
-        return find_gpu(self.gpu_type, extra=extra)
+        return planned_job(self.resolved)
 
-    def workload(self, gpus: int) -> Workload:
-        """Return the workload on a number of ranks.
+    @cached_property
+    def workload(self) -> Workload:
+        """What a study of the job would keep fixed.
 
         Raises:
             WorkloadError: it cannot be trained.
         """
-        return resolve_workload(
-            self.shape,
-            gpus=gpus,
-            base=self.base,
-            seq_len=self.seq_len,
-            global_batch_size=self.global_batch_size,
-            # A ds_config that says nothing trains in fp32; a space alone takes the preset's.
-            precision=said_precision(self.base) if self.base else None,
-        )
+        return workload_of(self.resolved)
 
-    def sized(self, config: Mapping[str, Any], workload: Workload) -> dict[str, Any]:
-        """Return a config with the batch sizes that `--global-batch-size` gives it, if it is given.
+    @property
+    def gpus(self) -> int:
+        """Devices of the whole job."""
+        assert self.resolved.site.gpus is not None
+        return self.resolved.site.gpus
 
-        As `autotune run` does with its `--base`: the micro batch stays, accumulation follows.
+    @property
+    def device(self) -> Device:
+        """What every rank runs on."""
+        assert self.resolved.site.device is not None
+        return self.resolved.site.device
 
-        Raises:
-            ConfigError: the micro batch does not divide the sequences of a rank.
-        """
-        if self.global_batch_size is None:
-            return dict(config)
-        built = build_ds_config(config, workload, {})
-        return dict(config) | {key: built[key] for key in BATCH_KEYS}
-
-    def settings(self, *, activation_checkpointing: bool | None = None) -> ModelSettings:
-        """Return what is set in the model."""
-        checkpointing = self.activation_checkpointing
-        if activation_checkpointing is not None:
-            checkpointing = activation_checkpointing
-        return ModelSettings(
-            activation_checkpointing=checkpointing,
-            attn_implementation=self.attn_implementation,
-            trainable_parameters=self.trainable_parameters,
-        )
-
-    def local_ranks(self, gpus: int) -> int:
-        """Return the ranks that share a node when there are `gpus` in all."""
-        per_node = self.gpus_per_node or GPUS_PER_NODE
-        if self.nodes:
-            per_node = self.gpus // self.nodes
-        return min(per_node, gpus)
-
-    @cached_property
+    @property
     def network(self) -> Network:
         """What lies between nodes.
 
         Raises:
             HardwareError: unknown.
         """
-        return network_of(self.device, self.link)
+        return network_of(self.device, self.resolved.site.link)
 
-    @cached_property
-    def probed(self) -> Mapping[str, Any] | None:
-        """What the probe's file says; None without one.
+    def settings(self, chosen: Mapping[str, Any]) -> ModelSettings:
+        """Return what is set in the model of a proposal of a space.
 
-        Raises:
-            HardwareError: it cannot be read, or is of another device.
+        Args:
+            chosen: what the proposal sets; the job's own settings hold for the rest.
         """
-        if self.probe is None:
-            return None
-        probed = read_probe(self.probe)
-        check_device(probed, self.device.name, where=f"--probe {self.probe}")
-        return probed
+        job = self.resolved.job
+        own = {
+            "activation_checkpointing": job.activation_checkpointing,
+            "attn_implementation": job.attn_implementation,
+        }
+        trained = self.resolved.subject.launch.num_trainable
+        return replace(ModelSettings.of_trial({**own, **chosen}), trainable_parameters=trained)
 
-    def speed_surroundings(self, gpus: int) -> SpeedSurroundings:
-        """Return what decides the speed of `gpus` ranks.
-
-        Raises:
-            HardwareError: the network is unknown, or the probe is none.
-        """
-        return SpeedSurroundings.of(
-            self.device,
-            local_ranks=self.local_ranks(gpus),
-            network=self.network.name,
-            probe=self.probed,
-        )
-
-    def surroundings(self, gpus: int) -> Surroundings:
-        """Return what a rank runs in when there are `gpus` in all.
-
-        Raises:
-            HardwareError: the ceiling or the host's memory cannot be read.
-        """
-        host = self.host_memory
+    @property
+    def surroundings(self) -> Surroundings:
+        """What a rank of a study would run in: its ceiling is enforced, whoever chose it."""
+        site = self.resolved.site
+        assert site.ranks_per_node is not None
         return Surroundings(
             device=self.device,
-            ceiling_bytes=parse_ceiling(self.memory_ceiling, device_bytes=self.device.memory_bytes),
-            local_ranks=self.local_ranks(gpus),
-            host_bytes=parse_bytes(host, where="--host-memory") if host else None,
+            ceiling_bytes=site.ceiling_bytes,
+            local_ranks=site.ranks_per_node,
+            host_bytes=site.host_bytes,
         )
+
+    @cached_property
+    def speed_surroundings(self) -> SpeedSurroundings:
+        """What decides the speed of the ranks.
+
+        Raises:
+            HardwareError: the network is unknown, or the probe is of another device.
+        """
+        return speed_surroundings(self.resolved.site)

@@ -2,27 +2,30 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from autotune.ds_config.auto import resolve_auto
 from autotune.errors import AutotuneError, HardwareError
 from autotune.job.device import Device
 from autotune.lint.finding import Finding
-from autotune.plan.config import refusals
+from autotune.plan.config import plan_config
 from autotune.plan.request import PlanRequest
 from autotune.plan.space import may_fit, screen
 from autotune.predict.links.networks import Network
 from autotune.predict.memory.estimate import MemoryEstimate
+from autotune.predict.memory.fit import Answer
 from autotune.predict.memory.predict import predict_memory
 from autotune.predict.throughput import Throughput, predict_throughput
-from autotune.predict.training_job import Training, read_training
+from autotune.predict.training_job import Training
 from autotune.space import load_space
 from autotune.space.proposal import Scalar
 
 _S_PER_HOUR = 3_600
 MAX_REPLAYED = 24
 """Proposals that are replayed although they do not fit by closed form, which may be 15 % high."""
+
+
+_MAY_RUN = (Answer.FITS, Answer.NOT_JUDGED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +42,15 @@ class World:
     """What the gate would refuse in the ds_config, whatever the memory."""
     problem: str | None = None
     """Why there is nothing to show."""
+    answer: Answer | None = None
+    """About the memory of a ds_config; None for a space."""
 
     @property
     def fits(self) -> bool:
-        """Whether something runs on so many GPUs."""
-        return self.estimate is not None and self.estimate.fits is True
+        """Whether something runs on so many GPUs, as far as is known."""
+        if self.estimate is None:
+            return False
+        return self.estimate.fits is True if self.answer is None else self.answer in _MAY_RUN
 
     @property
     def communication_share(self) -> float:
@@ -171,22 +178,21 @@ def plan_scale_out(
         load_space(request.space)
     worlds: list[World] = []
     refused: list[AutotuneError] = []
-    for gpus in sorted(set(counts)):
-        sized = replace(request, gpus=gpus)
+    sized = [request.on(gpus) for gpus in sorted(set(counts))]
+    for one in sized:
         # Whatever is wrong at every number is the caller's fault, not a line.
-        _ = sized.shape, sized.device, sized.network, sized.surroundings(gpus), sized.probed
-        _ = sized.base
+        _ = one.device, one.network, one.speed_surroundings
         try:
-            worlds.append(of_one(sized))
+            worlds.append(of_one(one))
         except AutotuneError as error:
             refused.append(error)
-            worlds.append(World(gpus=gpus, problem="; ".join(error.faults)))
+            worlds.append(World(gpus=one.gpus, problem="; ".join(error.faults)))
     if len(refused) == len(worlds) and len({error.faults for error in refused}) == 1:
         raise refused[0]
     return ScaleOutPlan(
-        model=request.shape.name,
-        device=request.device,
-        network=request.network,
+        model=_name(sized[0]),
+        device=sized[0].device,
+        network=sized[0].network,
         space=request.space,
         worlds=tuple(worlds),
         tokens=tokens,
@@ -194,21 +200,26 @@ def plan_scale_out(
 
 
 def _config(request: PlanRequest) -> World:
-    workload = request.workload(request.gpus)
-    ds_config = request.sized(resolve_auto(request.base, workload), workload)
-    training = read_training(ds_config, workload, request.settings())
+    plan = plan_config(request)
     return World(
         gpus=request.gpus,
-        training=training,
-        estimate=_estimate(request, training),
-        throughput=predict_throughput(training, request.speed_surroundings(request.gpus)),
-        errors=refusals(request),
+        training=plan.training,
+        estimate=plan.estimate,
+        throughput=plan.throughput,
+        errors=plan.errors,
+        problem=None if plan.training else plan.answer.reason,
+        answer=plan.answer.answer,
     )
+
+
+def _name(request: PlanRequest) -> str:
+    assert request.resolved.shape is not None
+    return request.resolved.shape.name
 
 
 def _estimate(request: PlanRequest, training: Training) -> MemoryEstimate:
     # With the limit, as for one number of GPUs: what is needed then says why it does not fit.
-    return predict_memory(training, request.surroundings(request.gpus), find_limit=True)
+    return predict_memory(training, request.surroundings, find_limit=True)
 
 
 def _fastest(request: PlanRequest) -> World:
@@ -217,8 +228,8 @@ def _fastest(request: PlanRequest) -> World:
     The closed form, which is cheap, may be too high: what it finds a little too large is replayed.
     """
     assert request.space is not None
-    workload = request.workload(request.gpus)
-    around = request.speed_surroundings(request.gpus)
+    workload = request.workload
+    around = request.speed_surroundings
     found = [
         (predict_throughput(screened.training, around), screened)
         for screened in screen(request, load_space(request.space), workload)

@@ -102,7 +102,7 @@ def plan_space(request: PlanRequest) -> SpacePlan:
     """
     assert request.space is not None
     space = load_space(request.space)
-    workload = request.workload(request.gpus)
+    workload = request.workload
     groups = _groups(request, space, workload)
     lines = [_line(group, request) for group in groups]
     leanest = [_leanest(group).training for group in groups]
@@ -154,7 +154,7 @@ def screen(request: PlanRequest, space: SearchSpace, workload: Workload) -> Iter
     """Yield the points of a space with their memory by closed form, in the order of the space."""
     bound = space.bind(workload, request.base or None)
     searched = [p.key for p in bound.parameters]
-    surroundings = request.surroundings(workload.world_size)
+    surroundings = request.surroundings
     for proposal in islice(proposals(bound), MAX_PROPOSALS):
         training = _training(request, workload, proposal, searched)
         yield Screened(
@@ -184,20 +184,13 @@ def _training(
     request: PlanRequest, workload: Workload, proposal: Proposal, searched: list[str]
 ) -> Training:
     ds_config = build_ds_config(request.base, workload, proposal.ds_values, searched=searched)
-    chosen = proposal.model_settings
-    settings = request.settings(
-        activation_checkpointing=bool(
-            chosen.get("activation_checkpointing", request.activation_checkpointing)
-        )
-    )
-    if "attn_implementation" in chosen:
-        settings = replace(settings, attn_implementation=str(chosen["attn_implementation"]))
+    settings = request.settings(proposal.model_settings)
     return read_training(ds_config, workload, settings)
 
 
 def _line(group: list[Screened], request: PlanRequest) -> SpaceLine:
     """Confirm the largest micro batch that fits, or show the leanest that does not."""
-    surroundings = request.surroundings(request.gpus)
+    surroundings = request.surroundings
     fitting = [s for s in group if s.estimate.fits]
     fitting.sort(key=lambda s: (-s.training.micro_batch_size, s.estimate.device.needed_bytes))
     chosen = None
@@ -220,7 +213,7 @@ def _line(group: list[Screened], request: PlanRequest) -> SpaceLine:
         num_fitting=len(fitting),
         best=chosen.proposal if chosen else None,
         estimate=estimate,
-        throughput=predict_throughput(training, request.speed_surroundings(request.gpus)),
+        throughput=predict_throughput(training, request.speed_surroundings),
     )
 
 
@@ -230,12 +223,13 @@ def _leanest(group: list[Screened]) -> Screened:
 
 def _anything_fits(request: PlanRequest, leanest: list[Training], gpus: int) -> bool:
     """Whether the leanest proposal of any line fits on another number of GPUs."""
+    other = request.on(gpus)
     try:
-        workload = request.workload(gpus)
+        workload = other.workload
     except WorkloadError:
         # The global batch cannot be shared out over so many ranks.
         return False
-    surroundings = request.surroundings(gpus)
+    surroundings = other.surroundings
     moved = [
         replace(
             training,

@@ -2,25 +2,46 @@
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from autotune.job.ceiling import GIB, format_gib
+from autotune.job.site import DEFAULT_CEILING
 from autotune.plan import ConfigPlan, SpacePlan
+from autotune.plan.memory_answer import format_odds
 from autotune.plan.space import SpaceLine
 from autotune.predict.memory.estimate import DeviceEstimate, HostEstimate, MemoryEstimate
+from autotune.predict.memory.fit import Answer
 from autotune.predict.throughput import Throughput
+from autotune.predict.training_job import Training
 
 _SMALL_SHARE = 0.002
 """Items below this share of the peak are added up in one line."""
 
 
 def print_config_plan(plan: ConfigPlan) -> None:
-    """Print the estimate of one ds_config."""
+    """Print memory and speed of one ds_config, and the answer."""
     console = Console(highlight=False, soft_wrap=True)
-    training, device = plan.training, plan.estimate.device
+    if plan.training is None or plan.estimate is None:
+        shape = plan.resolved.shape
+        assert shape is not None
+        console.print(f"{shape.name} on {plan.resolved.site.gpus} x {plan.device.name}")
+    else:
+        _print_predictions(console, plan, plan.training, plan.estimate)
+    for error in plan.errors:
+        console.print(f"autotune gate reports an error: {error.message}", markup=False)
+    for text in plan.answer.assumed:
+        console.print(f"assumed: {text}", markup=False)
+    _print_answer(console, plan)
+
+
+def _print_predictions(
+    console: Console, plan: ConfigPlan, training: Training, estimate: MemoryEstimate
+) -> None:
+    device = estimate.device
     checkpointing = "with" if training.activation_checkpointing else "without"
     console.print(
-        f"{training.model.name} on {training.world_size} x {plan.device.name}, ZeRO "
+        f"{training.model.name} on {plan.resolved.site.gpus} x {plan.device.name}, ZeRO "
         f"{training.zero.stage}, {training.precision}, micro batch {training.micro_batch_size} x "
         f"{training.seq_len} tokens, accumulation {training.accumulation}, global batch "
         f"{plan.batch['train_batch_size']}, {checkpointing} activation checkpointing, "
@@ -28,22 +49,39 @@ def print_config_plan(plan: ConfigPlan) -> None:
     )
     for key, size in plan.replaced.items():
         console.print(
-            f"--global-batch-size makes {key} {plan.batch[key]}; the config says {size}",
+            f"--global-batch-size makes {key} {plan.batch[key]}; the config has {size}",
             markup=False,
         )
     where = f"{device.part}, {device.detail}" if device.detail else device.part
     console.print(_item_table(device, where))
     _print_device(console, device)
-    _print_host(console, plan.estimate.host)
-    _print_speed(console, plan.throughput)
-    _print_unmeasured(console, plan.estimate)
+    _print_host(console, estimate.host)
+    if plan.throughput is not None:
+        _print_speed(console, plan.throughput)
+    _print_unmeasured(console, estimate)
     console.print(f"smallest number of GPUs that fits: {_count(plan.smallest_gpus)}")
-    for error in plan.errors:
-        console.print(f"autotune gate would say no: {error.message}", markup=False)
-    if plan.fits:
+
+
+def _print_answer(console: Console, plan: ConfigPlan) -> None:
+    answer, site = plan.answer, plan.resolved.site
+    if answer.answer is Answer.NOT_JUDGED:
+        console.print(f"[bold]not judged[/bold]: {escape(answer.reason or '')}")
+        if len(answer.fits) > 1:
+            console.print("it fits only with activation checkpointing")
+        return
+    if answer.shown is not None and answer.shown.is_pressed:
+        console.print("it runs only by giving back the allocator's cache in every step")
+    if answer.is_near_edge:
+        console.print(f"near the edge: the odds that it runs are {format_odds(answer.odds)}")
+    if answer.is_above_ceiling and not site.ceiling_is_given:
+        console.print(
+            f"above the default ceiling of {DEFAULT_CEILING} "
+            f"({format_gib(site.ceiling_bytes or 0)}), which `autotune run` enforces"
+        )
+    if answer.answer is Answer.FITS:
         console.print("[bold]fits[/bold]")
-    else:
-        console.print(f"[bold]does not fit[/bold]: shrink {device.advice}")
+    elif plan.estimate is not None:
+        console.print(f"[bold]does not fit[/bold]: shrink {plan.estimate.device.advice}")
 
 
 def print_space_plan(plan: SpacePlan) -> None:

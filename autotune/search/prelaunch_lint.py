@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from autotune.job.launcher import Launcher
 from autotune.job.workload import Workload
 from autotune.lint.check import lint
 from autotune.lint.finding import Finding, Severity
-from autotune.lint.subject import Launch, Launcher, Subject
+from autotune.lint.subject import Launch, Subject
 from autotune.study.candidate import Candidate
 from autotune.study.outcome import Failure, Outcome, Phase, Status
 

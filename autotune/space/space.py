@@ -18,6 +18,7 @@ from autotune.space.proposal import MODEL_PREFIX, Proposal, Scalar
 from autotune.space.reading import read_parameters
 
 MICRO_BATCH = "train_micro_batch_size_per_gpu"
+_CHECKPOINTING = f"{MODEL_PREFIX}activation_checkpointing"
 _DECIDING_SECTIONS = ("zero_optimization.", "checkpoint.writer.")
 _DECIDING = (
     "zero_optimization.stage",
@@ -69,6 +70,8 @@ class SearchSpace(Serializable):
         parameters = tuple(
             _bind_micro_batch(p, workload, self.name) if p.key == MICRO_BATCH else p
             for p in self.parameters
+            # What the job states is not searched.
+            if p.key != _CHECKPOINTING or workload.activation_checkpointing is None
         )
         searched = {p.key for p in parameters}
         fixed = {k: v for k, v in _fixed(workload, base).items() if k not in searched}

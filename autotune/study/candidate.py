@@ -85,7 +85,9 @@ def candidate_of_config(
     Its values are the searched keys that it sets to something the space could have drawn; they
     teach the sampler.
     """
-    settings = _default_settings(workload) | {"activation_checkpointing": activation_checkpointing}
+    settings = _default_settings(workload)
+    if workload.activation_checkpointing is None:
+        settings["activation_checkpointing"] = activation_checkpointing
     values: dict[str, Scalar] = {}
     for parameter in space.parameters:
         if parameter.key.startswith(MODEL_PREFIX):
@@ -109,6 +111,6 @@ def training_of(candidate: Candidate, workload: Workload) -> Training:
 
 def _default_settings(workload: Workload) -> dict[str, Scalar]:
     return {
-        "activation_checkpointing": False,
+        "activation_checkpointing": workload.activation_checkpointing or False,
         "attn_implementation": workload.attn_implementation,
     }

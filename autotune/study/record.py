@@ -56,6 +56,8 @@ class Record:
     predictions: Mapping[str, Any] | None = None
     target: Mapping[str, Any] | None = None
     """What is predicted on `--target-gpus`."""
+    job: Mapping[str, Any] | None = None
+    """The facts of the job that the run was for, each with `value` and `origin`."""
     workload: Workload
     environment: Mapping[str, Any]
     """Versions, hosts and devices."""

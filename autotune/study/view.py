@@ -42,6 +42,8 @@ class StudySetup(Serializable):
     """How emulated ranks reach each other (`autotune.predict.links.communication.Links`)."""
     gpu_type: str | None = None
     """What the ranks of a modelled study would run on; None where something runs."""
+    job: Mapping[str, Any] | None = None
+    """The facts of the job, each with `value` and `origin`; None in older studies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

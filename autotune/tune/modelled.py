@@ -18,73 +18,73 @@ from autotune.sigterm import interrupted_by_sigterm
 from autotune.study.environment import describe_environment
 from autotune.study.folder import open_study
 from autotune.tune.pipeline import run_study
-from autotune.tune.prepare import Job
+from autotune.tune.prepare import PreparedStudy
 from autotune.tune.request import TuneResult
 from autotune.tune.scale_up import target_of
 
 
-def tune_modelled(job: Job, progress: Progress) -> TuneResult:
+def tune_modelled(study: PreparedStudy, progress: Progress) -> TuneResult:
     """Search, confirm and export by what the models say.
 
     Raises:
         AutotuneError: something the user can mend; nothing was overwritten.
         KeyboardInterrupt: `--resume` goes on.
     """
-    request, evaluator_options = job.request, job.evaluator_options
+    request, evaluator_options = study.request, study.evaluator_options
     assert evaluator_options.gpu_type is not None
-    device = find_gpu(evaluator_options.gpu_type, extra=job.extra_devices)
-    check_speeds(device, job.workload.precision)
+    device = find_gpu(evaluator_options.gpu_type, extra=study.extra_devices)
+    check_speeds(device, study.workload.precision)
     local_ranks = evaluator_options.gpus_per_node_of(EvaluatorKind.MODELLED)
     assert local_ranks is not None
-    ceiling_bytes = parse_ceiling(request.memory_ceiling, device_bytes=device.memory_bytes)
-    if job.probed is not None:
-        check_device(job.probed, device.name, where=f"--probe {request.probe}")
+    ceiling_bytes = parse_ceiling(study.memory_ceiling, device_bytes=device.memory_bytes)
+    if study.probed is not None:
+        check_device(study.probed, device.name, where=f"--probe {study.resolved.job.probe}")
     speed = SpeedSurroundings.of(
-        device, local_ranks=local_ranks, network=request.link, probe=job.probed
+        device, local_ranks=local_ranks, network=study.link, probe=study.probed
     )
     evaluator = ModelledEvaluator(
-        workload=job.workload,
+        workload=study.workload,
         memory=Surroundings(
             device=device,
             ceiling_bytes=ceiling_bytes,
             local_ranks=local_ranks,
-            host_bytes=job.node_host_bytes,
+            host_bytes=study.node_host_bytes,
         ),
         speed=speed,
     )
-    _check_predictable(job, evaluator)
+    _check_predictable(study, evaluator)
     setup = replace(
-        job.setup,
+        study.setup,
         ceiling_bytes=ceiling_bytes,
         evaluator=evaluator.name,
         gpus_per_node=local_ranks,
         communication=speed.links.source_for(
-            Group.whole(job.workload.world_size, local_ranks=local_ranks)
+            Group.whole(study.workload.world_size, local_ranks=local_ranks)
         ),
         links=speed.links.to_json(),
         gpu_type=device.name,
         environment={
             **describe_environment((), device_kind="cuda", device_model=device.name),
-            "node_host_bytes": job.node_host_bytes,
+            "node_host_bytes": study.node_host_bytes,
         },
     )
     with interrupted_by_sigterm():
         return run_study(
-            open_study(job.folder, job.storage, setup, resume=request.resume),
+            open_study(study.folder, study.storage, setup, resume=request.resume),
             evaluator,
-            job.folder,
+            study.folder,
             request=request,
             progress=progress,
-            target=target_of(job, device, speed, ceiling_bytes=ceiling_bytes),
+            target=target_of(study, device, speed, ceiling_bytes=ceiling_bytes),
         )
 
 
-def _check_predictable(job: Job, evaluator: ModelledEvaluator) -> None:
+def _check_predictable(study: PreparedStudy, evaluator: ModelledEvaluator) -> None:
     """Predict one trial: a model that cannot be predicted is no study of invalid trials.
 
     Raises:
         WorkloadError: the model's own code cannot be traced.
     """
-    ds_config = build_ds_config({}, job.workload, {"zero_optimization.stage": 0})
-    training = read_training(ds_config, job.workload, ModelSettings())
+    ds_config = build_ds_config({}, study.workload, {"zero_optimization.stage": 0})
+    training = read_training(ds_config, study.workload, ModelSettings())
     predict_memory(training, evaluator.memory)

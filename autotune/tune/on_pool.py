@@ -30,84 +30,88 @@ from autotune.study.environment import describe_environment
 from autotune.study.folder import open_study
 from autotune.study.view import StudySetup
 from autotune.tune.pipeline import run_study
-from autotune.tune.prepare import Job
+from autotune.tune.prepare import PreparedStudy
 from autotune.tune.request import TuneResult
 from autotune.tune.scale_up import target_of
 
 
-def tune_on_pool(job: Job, progress: Progress) -> TuneResult:
+def tune_on_pool(study: PreparedStudy, progress: Progress) -> TuneResult:
     """Search, confirm and export on devices.
 
     Raises:
         AutotuneError: something the user can mend; nothing was overwritten.
         KeyboardInterrupt: after the running trials were ended; `--resume` goes on.
     """
-    request = job.request
+    request = study.request
     pool_request = PoolRequest(
-        world_size=request.gpus,
-        device_kind=job.device_kind,
-        model_type=job.shape.model_type,
+        world_size=study.workload.world_size,
+        device_kind=study.device_kind,
+        model_type=study.shape.model_type,
         ray_address=request.ray_address,
-        emulate=job.wanted == EvaluatorKind.EMULATED if job.wanted else None,
+        emulate=study.wanted == EvaluatorKind.EMULATED if study.wanted else None,
     )
     with interrupted_by_sigterm(), Pool(pool_request) as pool:
-        if job.probed is not None:
-            check_device(job.probed, pool.device_model, where=f"--probe {request.probe}")
-        ceiling_bytes = parse_ceiling(request.memory_ceiling, device_bytes=pool.device_bytes)
-        evaluator = _evaluator(job, pool, ceiling_bytes, progress)
-        setup = _setup(job, pool, evaluator, ceiling_bytes)
+        if study.probed is not None:
+            check_device(
+                study.probed, pool.device_model, where=f"--probe {study.resolved.job.probe}"
+            )
+        ceiling_bytes = parse_ceiling(study.memory_ceiling, device_bytes=pool.device_bytes)
+        evaluator = _evaluator(study, pool, ceiling_bytes, progress)
+        setup = _setup(study, pool, evaluator, ceiling_bytes)
         for note in pool.notes:
             progress.noted(note)
-        ops = needed_ops(job.space, job.workload, job.base)
+        ops = needed_ops(study.space, study.workload, study.base)
         pool.build_ops(ops, on_note=progress.noted)
-        opened = open_study(job.folder, job.storage, setup, resume=request.resume)
+        opened = open_study(study.folder, study.storage, setup, resume=request.resume)
         # A study that is resumed goes on with its own seed.
         evaluator = replace(evaluator, seed=opened.setup.seed)
         device = known_device(pool.device_model, memory_bytes=pool.device_bytes)
         screen = Screen(
-            workload=job.workload,
+            workload=study.workload,
             device=device,
             ceiling_bytes=ceiling_bytes,
             host_bytes=judged_host_bytes(
-                device_kind=job.device_kind,
+                device_kind=study.device_kind,
                 emulates=pool.emulates,
                 here_bytes=pool.host_memory_bytes,
-                given_bytes=job.node_host_bytes,
+                given_bytes=study.node_host_bytes,
             ),
             local_ranks=_local_ranks(pool, evaluator),
             expandable_segments=_has_expandable_segments(),
         )
-        around = _speed_surroundings(job, pool, evaluator, progress)
+        around = _speed_surroundings(study, pool, evaluator, progress)
         return run_study(
             opened,
             evaluator,
-            job.folder,
+            study.folder,
             request=request,
             progress=progress,
             screen=screen if request.screen else None,
-            speed=SpeedModel(workload=job.workload, surroundings=around) if around else None,
-            target=target_of(job, device, around, ceiling_bytes=ceiling_bytes) if around else None,
+            speed=SpeedModel(workload=study.workload, surroundings=around) if around else None,
+            target=target_of(study, device, around, ceiling_bytes=ceiling_bytes)
+            if around
+            else None,
         )
 
 
 def _evaluator(
-    job: Job, pool: Pool, ceiling_bytes: int, progress: Progress
+    study: PreparedStudy, pool: Pool, ceiling_bytes: int, progress: Progress
 ) -> MeasuredEvaluator | EmulatedEvaluator:
-    links = _links(job, pool) if pool.emulates else None
-    gpus_per_node = job.evaluator_options.gpus_per_node_of(evaluator_of(pool))
-    if not job.wanted and job.device_kind == "cuda":
-        world_size = job.workload.world_size
+    links = _links(study, pool) if pool.emulates else None
+    gpus_per_node = study.evaluator_options.gpus_per_node_of(evaluator_of(pool))
+    if not study.wanted and study.device_kind == "cuda":
+        world_size = study.workload.world_size
         progress.noted(describe_choice(pool, _communication(links, gpus_per_node, world_size)))
     return make_evaluator(
         pool,
-        workload=job.workload,
+        workload=study.workload,
         ceiling_bytes=ceiling_bytes,
         gpus_per_node=gpus_per_node,
         links=links,
-        node_host_bytes=job.node_host_bytes,
-        host_slowdown=host_slowdown(job.probed) if job.probed else 1.0,
-        seed=job.setup.seed,
-        study_folder=job.folder,
+        node_host_bytes=study.node_host_bytes,
+        host_slowdown=host_slowdown(study.probed) if study.probed else 1.0,
+        seed=study.setup.seed,
+        study_folder=study.folder,
     )
 
 
@@ -115,48 +119,51 @@ def _communication(links: Links | None, gpus_per_node: int | None, world_size: i
     """Return where the times of collectives come from; None of real ranks."""
     if gpus_per_node is None:
         return None
-    job = Group.whole(world_size, local_ranks=gpus_per_node)
-    return links.source_for(job) if links else UNTIMED
+    group = Group.whole(world_size, local_ranks=gpus_per_node)
+    return links.source_for(group) if links else UNTIMED
 
 
 def _setup(
-    job: Job, pool: Pool, evaluator: MeasuredEvaluator | EmulatedEvaluator, ceiling_bytes: int
+    study: PreparedStudy,
+    pool: Pool,
+    evaluator: MeasuredEvaluator | EmulatedEvaluator,
+    ceiling_bytes: int,
 ) -> StudySetup:
     gpus_per_node, links = None, None
     node: dict[str, Any] = {}
     if isinstance(evaluator, EmulatedEvaluator):
         gpus_per_node, links = evaluator.gpus_per_node, evaluator.links
-        node = {"node_host_bytes": job.node_host_bytes}
+        node = {"node_host_bytes": study.node_host_bytes}
     environment = describe_environment(
         pool.device_names,
-        device_kind=job.device_kind,
+        device_kind=study.device_kind,
         device_model=pool.device_model,
         driver=pool.driver,
     )
     return replace(
-        job.setup,
+        study.setup,
         ceiling_bytes=ceiling_bytes,
         evaluator=evaluator.name,
         gpus_per_node=gpus_per_node,
-        communication=_communication(links, gpus_per_node, job.workload.world_size),
+        communication=_communication(links, gpus_per_node, study.workload.world_size),
         links=links.to_json() if links else None,
         environment=environment | describe_shares(evaluator) | node,
     )
 
 
 def _speed_surroundings(
-    job: Job,
+    study: PreparedStudy,
     pool: Pool,
     evaluator: MeasuredEvaluator | EmulatedEvaluator,
     progress: Progress,
 ) -> SpeedSurroundings | None:
     """Return what decides the speed of the trials; None where the speed model knows nothing."""
-    if job.device_kind == "cpu":
+    if study.device_kind == "cpu":
         return None
     try:
         device = replace(find_device(pool.device_model), memory_bytes=pool.device_bytes)
     except HardwareError:
-        target = job.request.target_gpus
+        target = study.request.target_gpus
         progress.noted(
             f"the speed model does not know {pool.device_model}: it says nothing"
             + (f", so nothing of --target-gpus {target}" if target else "")
@@ -166,8 +173,8 @@ def _speed_surroundings(
     around = SpeedSurroundings.of(
         device,
         local_ranks=_local_ranks(pool, evaluator),
-        network=job.request.link,
-        probe=job.probed,
+        network=study.link,
+        probe=study.probed,
     )
     if emulated is None:
         return around
@@ -200,15 +207,15 @@ def judged_host_bytes(
     return (given_bytes if emulates else None) or here_bytes
 
 
-def _links(job: Job, pool: Pool) -> Links | None:
+def _links(study: PreparedStudy, pool: Pool) -> Links | None:
     """Return how emulated ranks reach each other; None if collectives are to take no time."""
-    request, probed = job.request, job.probed
+    request, probed = study.request, study.probed
     if not request.timed:
         return None
     device = known_device(pool.device_model, memory_bytes=pool.device_bytes)
     if probed is None:
-        return Links.of_device(device, network=request.link)
-    return Links.from_probe(probed, device=device, where=f"--probe {request.probe}")
+        return Links.of_device(device, network=study.link)
+    return Links.from_probe(probed, device=device, where=f"--probe {study.resolved.job.probe}")
 
 
 def _has_expandable_segments() -> bool:

@@ -3,11 +3,8 @@
 import difflib
 import importlib.util
 import socket
-import sys
-from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from autotune.ds_config.auto import resolve_auto
 from autotune.ds_config.build import BATCH_KEYS, build_ds_config
@@ -15,9 +12,10 @@ from autotune.errors import ConfigError, HardwareError, WorkloadError
 from autotune.evaluate.evaluator_kind import EvaluatorKind
 from autotune.evaluate.options import AUTO
 from autotune.gate.deepspeed_parser import ask_deepspeed
-from autotune.job.ceiling import parse_ceiling
-from autotune.job.device import Device, find_gpu
+from autotune.job.ceiling import parse_bytes, parse_ceiling
 from autotune.job.model_shape import ModelShape
+from autotune.job.resolve import ResolvedJob
+from autotune.job.site import DEFAULT_CEILING
 from autotune.job.workload import Workload
 from autotune.lint.finding import Finding, Severity
 from autotune.pool import machine
@@ -43,16 +41,17 @@ def check_modelled(request: TuneRequest) -> None:
         HardwareError: something is given that would be ignored; all of it is named.
     """
     if request.evaluator != EvaluatorKind.MODELLED:
-        if request.devices is not None:
+        if request.job.devices is not None:
             raise HardwareError(
-                f"--devices {request.devices}: is for --evaluator modelled; trials that run are "
-                "on the devices that are there, so leave it out"
+                f"--devices {request.job.devices}: is for --evaluator modelled; trials that run "
+                "are on the devices that are there, so leave it out"
             )
         return
     nothing_runs = "nothing runs with --evaluator modelled, so leave it out"
     faults = []
-    if request.gpus > MAX_GPUS:
-        faults.append(f"--gpus {request.gpus}: the models go to {MAX_GPUS}")
+    gpus = request.job.gpus
+    if gpus is not None and gpus > MAX_GPUS:
+        faults.append(f"--gpus {gpus}: the models go to {MAX_GPUS}")
     if request.device == "cpu":
         faults.append(f"--device cpu: the speed model knows GPUs, and {nothing_runs}")
     if request.ray_address is not None:
@@ -63,7 +62,30 @@ def check_modelled(request: TuneRequest) -> None:
         raise HardwareError(*faults)
 
 
-def check_target(request: TuneRequest) -> None:
+def check_trainable_whole(resolved: ResolvedJob) -> None:
+    """Refuse what a study's trials cannot do: split a model, or train an assumed part of it.
+
+    Raises:
+        WorkloadError: the job states it; all of it is named.
+    """
+    job, meant_for = resolved.job, "is for plan and gate"
+    faults = [
+        f"--{name.replace('_', '-')} {value}: {meant_for}; trials are data-parallel and train the "
+        "whole model, so leave it out"
+        for name, value in (
+            ("tensor_parallel", job.tensor_parallel),
+            ("pipeline_stages", job.pipeline_stages),
+            ("trainable_params", job.trainable_params),
+        )
+        if value is not None and (name == "trainable_params" or value > 1)
+    ]
+    if job.params is not None:
+        faults.append(f"--params {job.params:g}: {meant_for}; name a --model that can be trained")
+    if faults:
+        raise WorkloadError(*faults)
+
+
+def check_target(request: TuneRequest, gpus: int) -> None:
     """Make sure that `--target-gpus` can be predicted.
 
     Raises:
@@ -72,10 +94,10 @@ def check_target(request: TuneRequest) -> None:
     target = request.target_gpus
     if target is None:
         return
-    if not request.gpus < target <= MAX_GPUS:
+    if not gpus < target <= MAX_GPUS:
         raise HardwareError(
-            f"--target-gpus {target}: must be more than --gpus {request.gpus} and at most "
-            f"{MAX_GPUS}; a study of --gpus needs no prediction for as many"
+            f"--target-gpus {target}: must be more than --gpus {gpus} and at most {MAX_GPUS}; a "
+            "study of --gpus needs no prediction for as many"
         )
     if request.device == "cpu":
         raise HardwareError(
@@ -84,38 +106,26 @@ def check_target(request: TuneRequest) -> None:
         )
 
 
-def early_ceiling_bytes(
-    request: TuneRequest, device_kind: str, extra_devices: tuple[Device, ...] = ()
-) -> int:
-    """Return the ceiling before Ray is started; 0 where only the pool's devices tell.
-
-    That of modelled ranks needs no pool.
+def early_ceiling_bytes(request: TuneRequest, resolved: ResolvedJob, device_kind: str) -> int:
+    """Return the ceiling before Ray is started; 0 where only the pool's devices decide it.
 
     Raises:
-        HardwareError: it is wrong, as far as this machine can tell.
+        HardwareError: it is above what this machine has for a CPU rank.
     """
-    device_bytes = 0
-    num_cpus = machine.num_cpus()
-    group_size = 1 if request.evaluator == EvaluatorKind.EMULATED else request.gpus
-    # With more ranks than CPUs the pool says what is there, as with auto the study itself.
+    site = resolved.site
     if request.evaluator == EvaluatorKind.MODELLED:
-        assert request.gpu_type is not None
-        device_bytes = find_gpu(request.gpu_type, extra=extra_devices).memory_bytes
+        assert site.ceiling_bytes is not None
+        return site.ceiling_bytes
+    ceiling = resolved.job.memory_ceiling or DEFAULT_CEILING
+    num_cpus = machine.num_cpus()
+    assert site.gpus is not None
+    group_size = 1 if request.evaluator == EvaluatorKind.EMULATED else site.gpus
+    # With more ranks than CPUs the pool says what is there, as with auto the study itself.
     here = device_kind == "cpu" and request.ray_address is None and group_size <= num_cpus
     if here and not (request.evaluator == AUTO and request.resume):
         num_slots = num_cpus // group_size * group_size
-        device_bytes = machine.host_memory_bytes() // num_slots
-    if device_bytes:
-        return parse_ceiling(request.memory_ceiling, device_bytes=device_bytes)
-    if request.memory_ceiling.strip().endswith("%"):
-        if float(request.memory_ceiling.strip().rstrip("% ") or 0) > 100:
-            raise HardwareError(
-                f"--memory-ceiling {request.memory_ceiling}: is above the whole device; use 100% "
-                "or less"
-            )
-        parse_ceiling(request.memory_ceiling, device_bytes=2**40)
-        return 0
-    return parse_ceiling(request.memory_ceiling, device_bytes=sys.maxsize)
+        return parse_ceiling(ceiling, device_bytes=machine.host_memory_bytes() // num_slots)
+    return 0 if ceiling.strip().endswith("%") else parse_bytes(ceiling, where="--memory-ceiling")
 
 
 def require_listener(address: str) -> None:
@@ -157,30 +167,31 @@ def require_modelling_code(shape: ModelShape) -> None:
 
 
 def check_base(
-    request: TuneRequest, base: Mapping[str, Any], workload: Workload, progress: Progress
+    request: TuneRequest, resolved: ResolvedJob, workload: Workload, progress: Progress
 ) -> None:
     """Have the rules, and then the real DeepSpeed, judge the base config.
 
     Raises:
-        ConfigError: it is refused; every error is named. Warnings are told.
+        ConfigError: it is refused; every error is named. Warnings are noted.
     """
-    # As the user gave it, not as we would run it: that would mend some faults.
+    base = resolved.subject.config
+    # As the user gave it, not as a trial runs it: that would fix some faults.
     asked = resolve_auto(base, workload)
-    if request.global_batch_size is not None or not BATCH_KEYS & asked.keys():
+    if resolved.job.global_batch_size is not None or not BATCH_KEYS & asked.keys():
         batch = build_ds_config(base, workload, {})
         asked |= {key: batch[key] for key in BATCH_KEYS}
     findings = lint_for(workload, asked)
     errors = [f for f in findings if f.severity is Severity.ERROR]
     if errors:
-        raise ConfigError(*(f"{request.base}: {_told(error)}" for error in errors))
+        raise ConfigError(*(f"{request.base}: {_text(error)}" for error in errors))
     for finding in findings:
         if finding.severity is Severity.WARNING:
-            progress.noted(f"{request.base}: warning: {_told(finding)}")
+            progress.noted(f"{request.base}: warning: {_text(finding)}")
     answer = ask_deepspeed(asked, world_size=workload.world_size)
     if answer.refusal is not None:
         raise ConfigError(f"{request.base}: DeepSpeed refuses it: {answer.refusal}")
 
 
-def _told(finding: Finding) -> str:
-    way_out = "" if finding.suggestion is None else f"; {finding.suggestion}"
-    return f"{finding.message}{way_out} [{finding.rule}]"
+def _text(finding: Finding) -> str:
+    suggestion = "" if finding.suggestion is None else f"; {finding.suggestion}"
+    return f"{finding.message}{suggestion} [{finding.rule}]"

@@ -1,4 +1,4 @@
-"""What a study is about, with everything refused that can be refused before anything starts."""
+"""What a study is about; refuses before anything starts whatever can be refused by then."""
 
 import secrets
 from collections.abc import Mapping
@@ -6,15 +6,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.ds_config.read import read_ds_config
-from autotune.errors import SpaceError, WorkloadError
+from autotune.errors import JobError, SpaceError, WorkloadError
 from autotune.evaluate.options import AUTO, EvaluatorOptions
-from autotune.job.ceiling import parse_bytes
+from autotune.job.base import read_base
 from autotune.job.device import Device, find_gpu, load_devices
-from autotune.job.model_shape import ModelShape, load_model_shape
-from autotune.job.workload import Workload, resolve_workload
+from autotune.job.model_shape import ModelShape
+from autotune.job.origin import Origin
+from autotune.job.resolve import ResolvedJob, launcher_of, resolve_job
+from autotune.job.resolved_workload import workload_of
+from autotune.job.site import DEFAULT_CEILING
+from autotune.job.workload import Workload
+from autotune.lint.subject import Launch, Subject
 from autotune.predict.links.networks import find_network
-from autotune.predict.links.probe_file import read_probe
 from autotune.search.progress import Progress
 from autotune.space import SearchSpace, load_space
 from autotune.study.folder import STUDY_DB, check_same_job, check_study, study_folder
@@ -24,6 +27,7 @@ from autotune.tune.preflight import (
     check_base,
     check_modelled,
     check_target,
+    check_trainable_whole,
     device_kind_of,
     early_ceiling_bytes,
     require_listener,
@@ -33,14 +37,13 @@ from autotune.tune.request import TuneRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class PreparedStudy:
     """What is tuned, and where it is kept."""
 
     request: TuneRequest
+    resolved: ResolvedJob
     evaluator_options: EvaluatorOptions
     shape: ModelShape
-    base: Mapping[str, Any]
-    """The user's ds_config; empty when there is none."""
     workload: Workload
     space: SearchSpace
     """Bound to the workload."""
@@ -54,10 +57,31 @@ class Job:
     storage: str
     extra_devices: tuple[Device, ...]
     """Those of `--devices`."""
-    probed: Mapping[str, Any] | None
-    """What `--probe` says."""
-    node_host_bytes: int | None
-    """Memory of a node that is not there; None is this host's, or not asked about."""
+
+    @property
+    def base(self) -> Mapping[str, Any]:
+        """The user's ds_config; empty when there is none."""
+        return self.resolved.subject.config
+
+    @property
+    def memory_ceiling(self) -> str:
+        """The ceiling as it is written: a share or a size."""
+        return self.resolved.job.memory_ceiling or DEFAULT_CEILING
+
+    @property
+    def probed(self) -> Mapping[str, Any] | None:
+        """The content of `--probe`."""
+        return self.resolved.site.probe
+
+    @property
+    def link(self) -> str | None:
+        """Network between nodes, for the catalogue; None is what such devices usually have."""
+        return self.resolved.site.link
+
+    @property
+    def node_host_bytes(self) -> int | None:
+        """Memory of a node that is not there; None is this host's, or not judged."""
+        return self.resolved.site.host_bytes
 
     @property
     def target_workload(self) -> Workload | None:
@@ -69,76 +93,72 @@ class Job:
         gpus = self.request.target_gpus
         if gpus is None:
             return None
+        described = replace(self.request.job, gpus=gpus, nodes=None, gpus_per_node=None)
+        here = self.resolved.subject
+        subject = replace(here, launch=Launch(launcher=here.launch.launcher))
         try:
-            return _workload(self.request, gpus, self.shape, self.base)
+            resolved = resolve_job(described, subject=subject, job_file=self.request.job_file)
+            return workload_of(resolved, device_kind=self.device_kind)
         except WorkloadError as error:
             raise WorkloadError(
                 *(f"--target-gpus {gpus}: {fault}" for fault in error.faults)
             ) from error
 
 
-def prepare(request: TuneRequest, progress: Progress) -> Job:
+def prepare(request: TuneRequest, progress: Progress) -> PreparedStudy:
     """Read and check everything that a user gave.
 
     Raises:
-        AutotuneError: something the user can mend; nothing was started or written.
+        AutotuneError: something the user can fix; nothing was started or written.
     """
-    base = read_ds_config(request.base) if request.base else {}
-    shape = load_model_shape(request.model)
     device_kind = device_kind_of(request)
-    evaluator_options = EvaluatorOptions(
-        evaluator=request.evaluator,
-        gpus=request.gpus,
-        gpus_per_node=request.gpus_per_node,
-        gpu_type=request.gpu_type,
-    )
-    evaluator_options.check()
     check_modelled(request)
-    check_target(request)
-    extra_devices = load_devices(request.devices) if request.devices else ()
+    resolved = resolve_job(request.job, subject=_base(request), job_file=request.job_file)
+    check_trainable_whole(resolved)
+    workload = workload_of(resolved, device_kind=device_kind)
+    shape, job = workload.model, resolved.job
+    evaluator_options = _evaluator_options(request, resolved)
+    evaluator_options.check()
+    check_target(request, workload.world_size)
+    extra_devices = load_devices(job.devices) if job.devices else ()
     if request.sampler not in SAMPLERS:
         raise SpaceError(f"--sampler {request.sampler}: must be {' or '.join(SAMPLERS)}")
-    if request.link is not None:
-        find_network(request.link)
-    node_host_bytes = (
-        parse_bytes(request.host_memory, where="--host-memory") if request.host_memory else None
-    )
-    probed = read_probe(request.probe) if request.probe else None
-    workload = _workload(request, request.gpus, shape, base)
+    if job.link is not None:
+        find_network(job.link)
     unbound_space = load_space(request.space)
-    space = unbound_space.bind(workload, base)
-    ceiling_bytes = early_ceiling_bytes(request, device_kind, extra_devices)
-    folder = study_folder(request.studies_folder, request.study, shape.name, request.gpus)
+    folder = study_folder(request.studies_folder, request.study, shape.name, workload.world_size)
     storage = request.storage or f"sqlite:///{folder / STUDY_DB}"
     check_study(folder, storage, resume=request.resume, named=request.study is not None)
+    gpu_type = evaluator_options.gpu_type
     setup = StudySetup(
         workload=workload,
-        space=space,
-        base=base,
+        space=unbound_space.bind(workload, resolved.subject.config),
+        base=resolved.subject.config,
         device_kind=device_kind,
-        ceiling_bytes=ceiling_bytes,
+        ceiling_bytes=early_ceiling_bytes(request, resolved, device_kind),
         # With auto the study that is resumed decides, else the pool.
         evaluator="" if request.evaluator == AUTO else request.evaluator,
         seed=secrets.randbelow(2**31) if request.seed is None else request.seed,
         environment={},
-        gpu_type=find_gpu(request.gpu_type, extra=extra_devices).name if request.gpu_type else None,
+        gpu_type=find_gpu(gpu_type, extra=extra_devices).name if gpu_type else None,
+        job=resolved.to_json(),
     )
-    wanted, gpu_type = setup.evaluator, request.gpu_type
+    wanted = setup.evaluator
     if request.resume:
         begun = check_same_job(folder, storage, setup)
         wanted, gpu_type = begun.evaluator, gpu_type or begun.gpu_type
     require_modelling_code(shape)
     if request.ray_address:
         require_listener(request.ray_address)
-    if base:
-        check_base(request, base, workload, progress)
-    job = Job(
+    if request.base is not None:
+        check_base(request, resolved, workload, progress)
+    study = PreparedStudy(
         request=request,
+        resolved=resolved,
         evaluator_options=replace(evaluator_options, gpu_type=gpu_type),
         shape=shape,
-        base=base,
         workload=workload,
-        space=space,
+        space=setup.space,
         unbound_space=unbound_space,
         device_kind=device_kind,
         setup=setup,
@@ -146,22 +166,36 @@ def prepare(request: TuneRequest, progress: Progress) -> Job:
         folder=folder,
         storage=storage,
         extra_devices=extra_devices,
-        probed=probed,
-        node_host_bytes=node_host_bytes,
     )
-    _ = job.target_workload  # what is wrong with it is told now
-    return job
+    _ = study.target_workload  # what is wrong with it is reported now
+    return study
 
 
-def _workload(
-    request: TuneRequest, gpus: int, shape: ModelShape, base: Mapping[str, Any]
-) -> Workload:
-    return resolve_workload(
-        shape,
-        gpus=gpus,
-        base=base,
-        seq_len=request.seq_len,
-        global_batch_size=request.global_batch_size,
-        precision=request.precision,
-        device_kind=device_kind_of(request),
+def _base(request: TuneRequest) -> Subject | None:
+    if request.base is None:
+        return None
+    return read_base(request.base, launcher=launcher_of(request.job, request.job_file))
+
+
+def _evaluator_options(request: TuneRequest, resolved: ResolvedJob) -> EvaluatorOptions:
+    """Return what was asked about the ranks.
+
+    A job file describes the big run, whatever a study runs on: of it only what acts counts.
+    """
+    job = resolved.job
+    if job.gpus is None:
+        raise JobError("--gpus: missing; give it, or write it into autotune.yaml")
+    per_node = job.gpus_per_node or (job.gpus // job.nodes if job.nodes else None)
+    options = EvaluatorOptions(
+        evaluator=request.evaluator, gpus=job.gpus, gpus_per_node=per_node, gpu_type=job.gpu_type
+    )
+    asked = {name for name, fact in resolved.facts.items() if fact.origin is Origin.OPTION}
+    if options.runs_nothing:
+        return options
+    return replace(
+        options,
+        gpu_type=job.gpu_type if "gpu_type" in asked else None,
+        gpus_per_node=(
+            per_node if options.may_emulate or asked & {"gpus_per_node", "nodes"} else None
+        ),
     )

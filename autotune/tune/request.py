@@ -1,46 +1,34 @@
 """What `autotune run` is asked for, and what comes of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from autotune.job.job import Job
 from autotune.study.view import StudyView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneRequest:
-    """What a user asks for; every field is an option of `autotune run`."""
+    """What a user asks of `autotune run`."""
 
-    model: str
-    gpus: int
-    base: Path | None = None
+    job: Job = field(default_factory=Job)
+    """What is known of the run; what is None is looked for elsewhere."""
+    job_file: Path | None = None
+    """None looks for `autotune.yaml` in the current folder."""
+    base: Path | Mapping[str, Any] | None = None
+    """The user's ds_config: a file in any form that the gate reads, or its content."""
     space: str = "zero"
-    seq_len: int | None = None
-    global_batch_size: int | None = None
-    precision: str | None = None
-    memory_ceiling: str = "90%"
     trials: int = 30
     time_budget_s: float | None = None
     device: str = "auto"
     evaluator: str = "auto"
     """measured, emulated, modelled, or auto: measured where the devices suffice."""
-    gpu_type: str | None = None
-    """What modelled ranks run on."""
-    devices: Path | None = None
-    """A YAML file with more devices for `gpu_type`."""
     target_gpus: int | None = None
-    """Ranks of the run that the study is for; None is `gpus`."""
-    gpus_per_node: int | None = None
-    """Ranks that an emulated or modelled rank would share its host with; None is all, 8 at most."""
-    host_memory: str | None = None
-    """Of an emulated or modelled node; None is this host's, or of a modelled one not asked."""
+    """Ranks of the run that the study is for; None is those of the job."""
     timed: bool = True
     """Emulated collectives take the time that real ones would."""
-    probe: Path | None = None
-    """Where those times, and those of the speed model, come from; None is the catalogue."""
-    link: str | None = None
-    """Network between nodes, for the catalogue; None is what such devices usually come with."""
     screen: bool = True
     """Reject before launch what is predicted not to fit."""
     sampler: str = "tpe"

@@ -24,7 +24,7 @@ from autotune.search.speed_model import SpeedModel
 from autotune.space import Choices, SearchSpace
 from autotune.space.proposal import MODEL_PREFIX, Scalar
 from autotune.study.candidate import Candidate, candidate_of_proposal, training_of
-from autotune.tune.prepare import Job
+from autotune.tune.prepare import PreparedStudy
 
 MATTERS = 0.01
 """A key moves if that makes a step this much faster; the model's word on less is worth nothing."""
@@ -70,7 +70,7 @@ class Target:
 
 
 def target_of(
-    job: Job, device: Device, around: SpeedSurroundings, *, ceiling_bytes: int
+    study: PreparedStudy, device: Device, around: SpeedSurroundings, *, ceiling_bytes: int
 ) -> Target | None:
     """Return what `--target-gpus` asks for; None if it was not given.
 
@@ -78,27 +78,27 @@ def target_of(
     trials, but that everything is really sent.
 
     Args:
-        job: what is tuned.
+        study: what is tuned.
         device: what every rank runs on.
         around: what decides the speed of the study's trials.
         ceiling_bytes: the most that a rank may use.
     """
-    workload = job.target_workload
+    workload = study.target_workload
     if workload is None:
         return None
-    local_ranks = min(job.request.gpus_per_node or _USUAL_GPUS_PER_NODE, workload.world_size)
+    local_ranks = min(study.resolved.job.gpus_per_node or _USUAL_GPUS_PER_NODE, workload.world_size)
     return Target(
         workload=workload,
-        space=job.unbound_space.bind(workload, job.base),
-        base=job.base,
+        space=study.unbound_space.bind(workload, study.base),
+        base=study.base,
         memory=Surroundings(
             device=device,
             ceiling_bytes=ceiling_bytes,
             local_ranks=local_ranks,
-            host_bytes=job.node_host_bytes,
+            host_bytes=study.node_host_bytes,
         ),
         speed=replace(around.real(), local_ranks=local_ranks),
-        here=SpeedModel(workload=job.workload, surroundings=around.real()),
+        here=SpeedModel(workload=study.workload, surroundings=around.real()),
     )
 
 

@@ -15,16 +15,16 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
         AutotuneError: something the user can mend; nothing was overwritten.
         KeyboardInterrupt: after the running trials were ended; `--resume` goes on.
     """
-    job = prepare(request, progress)
+    study = prepare(request, progress)
     try:
-        with study_lock(job.folder):
-            if job.wanted == EvaluatorKind.MODELLED:
-                return tune_modelled(job, progress)
+        with study_lock(study.folder):
+            if study.wanted == EvaluatorKind.MODELLED:
+                return tune_modelled(study, progress)
             # Loaded here: it brings Ray, and a modelled study does without.
             from autotune.tune.on_pool import tune_on_pool
 
-            return tune_on_pool(job, progress)
+            return tune_on_pool(study, progress)
     except KeyboardInterrupt:
-        on = f"; --study {job.folder.name} --resume goes on" if job.folder.exists() else ""
+        on = f"; --study {study.folder.name} --resume goes on" if study.folder.exists() else ""
         progress.noted(f"interrupted{on}")
         raise

@@ -20,10 +20,11 @@ from typing import Any
 from autotune.ds_config.build import build_ds_config
 from autotune.evaluate import TrialRequest
 from autotune.job.model_shape import load_model_shape
-from autotune.job.workload import Workload, resolve_workload
+from autotune.job.workload import Workload
 from autotune.predict.training_job import ModelSettings, Training, read_training
 from autotune.study.outcome import Outcome, Status
 from tests.benchmarks.real_cards import EMULATED, KINDS, MEASURED, UNTIMED, Conditions, opened
+from tests.job.workloads import resolve_workload
 
 _ZERO = "zero_optimization"
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.gate.gate import gate
-from autotune.gate.request import GateRequest
+from autotune.job.launcher import Launcher
 from autotune.lint.finding import Finding, Severity, Verdict
-from autotune.lint.subject import Launcher
+from tests.asked import gate_request
 
 MAX_WARNINGS = 0.03
 """Share of the entries that are ok."""
@@ -73,7 +73,7 @@ def _judge(folder: Path, row: Mapping[str, str]) -> Entry:
     verdict, _, reason = row["our_verdict"].partition(":")
     [path] = [path for path in folder.glob(f"{row['id']}.*") if path.suffix != ".csv"]
     result = gate(
-        GateRequest(
+        gate_request(
             ds_config=str(path),
             launcher=Launcher(row["launcher"]),
             gpus=valid_gpus(row["world_size_valid"]),

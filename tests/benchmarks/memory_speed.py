@@ -9,8 +9,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from autotune.plan import PlanRequest, plan_space
+from autotune.plan import plan_space
 from autotune.predict.memory.predict import Surroundings, predict_memory
+from tests.asked import plan_request
 from tests.predict.rows import H200, rows
 
 REPEATS = 3
@@ -51,7 +52,7 @@ def plan_seconds(model: str) -> tuple[float, int]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "many.yaml"
         file.write_text(SPACE, encoding="utf-8")
-        request = PlanRequest(model=model, gpus=8, gpu_type="h100-80gb", space=str(file))
+        request = plan_request(model=model, gpus=8, gpu_type="h100-80gb", space=str(file))
         start = time.perf_counter()
         result = plan_space(request)
         seconds = time.perf_counter() - start

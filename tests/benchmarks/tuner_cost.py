@@ -21,7 +21,7 @@ from autotune.ds_config.build import build_ds_config
 from autotune.evaluate import TrialRequest
 from autotune.evaluate.measured import MeasuredEvaluator
 from autotune.job.model_shape import load_model_shape
-from autotune.job.workload import Workload, resolve_workload
+from autotune.job.workload import Workload
 from autotune.pool.pool import Pool, PoolRequest
 from autotune.search.budget import Budget
 from autotune.search.loop import Search
@@ -29,6 +29,7 @@ from autotune.space import load_space
 from autotune.study.candidate import Candidate
 from autotune.study.outcome import Outcome, Phase, Status
 from autotune.study.store import StoredStudy
+from tests.job.workloads import resolve_workload
 
 NUM_TRIALS = 30
 NUM_PAIRS = 7

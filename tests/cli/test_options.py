@@ -9,26 +9,25 @@ import typer
 from autotune.cli.main import app
 from tests.cli.calls import autotune_here
 
+JOB = """
+    --activation-checkpointing --attn-implementation --client-optimizer --cpu-threads --devices
+    --global-batch-size --gpu-memory --gpu-type --gpus --gpus-per-node --hf-args --host-memory --job
+    --largest-parameter --launcher --link --memory-ceiling --model --nodes --params
+    --pipeline-stages --precision --probe --seq-len --tensor-parallel --trainable-params
+"""
+"""What describes a job; the same for every command that is about one."""
 COMMANDS = {
-    "run": """
-        --base --confirm-rounds --device --devices --evaluator --global-batch-size --gpu-type
-        --gpus --gpus-per-node --host-memory --json --link --memory-ceiling --model --precision
-        --probe --ray-address --resume --sampler --screen --seed --seq-len --space --storage
-        --study --target-gpus --time-budget --timed --trials
+    "run": f"""{JOB}
+        --base --confirm-rounds --device --evaluator --json --ray-address --resume --sampler
+        --screen --seed --space --storage --study --target-gpus --time-budget --timed --trials
     """,
-    "plan": """
-        ds_config --activation-checkpointing --attn-implementation --devices --global-batch-size
-        --gpu-type --gpus --gpus-per-node --host-memory --json --link --memory-ceiling --model
-        --nodes --probe --seq-len --space --tokens --trainable-params
-    """,
+    "plan": f"{JOB} ds_config --json --space --strict --tokens",
+    "job": f"{JOB} ds_config --json",
     "probe": "--device --gpus --json --nvme-path --output --ray-address",
     "replay": "landscape --json --sampler --save --seeds --trials",
-    "gate": """
-        ds_config --accepted --activation-checkpointing --ask-deepspeed --baseline
-        --client-optimizer --devices --diff --explain --fix --fix-output --format --gpu-memory
-        --gpu-type --gpus --hf-args --host-memory --ignore --largest-parameter --launcher
-        --list-rules --max-age --max-regression --measure --model --nodes --params
-        --pipeline-stages --ray-address --seq-len --strict --tensor-parallel --trainable-params
+    "gate": f"""{JOB}
+        ds_config --accepted --ask-deepspeed --baseline --diff --explain --fix --fix-output
+        --format --ignore --list-rules --max-age --max-regression --measure --ray-address --strict
         --write-accepted
     """,
     "export": "study --folder --json --storage",

@@ -4,9 +4,9 @@ import pytest
 
 from autotune.ds_config.compiled_ops import compiled_ops
 from autotune.job.model_shape import PRESETS
-from autotune.job.workload import resolve_workload
 from autotune.space import load_space
 from autotune.space.needed_ops import needed_ops
+from tests.job.workloads import resolve_workload
 
 OPTIMIZER = "zero_optimization.offload_optimizer.device"
 PARAM = "zero_optimization.offload_param.device"

@@ -5,10 +5,11 @@ import pytest
 
 from autotune.evaluate.measured import MeasuredEvaluator
 from autotune.job.model_shape import load_model_shape
-from autotune.job.workload import Workload, resolve_workload
+from autotune.job.workload import Workload
 from autotune.pool.pool import Pool, PoolRequest
 from tests.evaluate.conformance import CHECKS, Check, Subject
 from tests.evaluate.fake import FakeEvaluator
+from tests.job.workloads import resolve_workload
 
 CEILING_BYTES = 512 * 2**20
 

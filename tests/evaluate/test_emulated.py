@@ -11,11 +11,12 @@ from autotune.evaluate.emulated import EmulatedEvaluator, charged_bytes
 from autotune.evaluate.factory import describe_choice, describe_shares, make_evaluator
 from autotune.evaluate.options import EvaluatorOptions
 from autotune.job.model_shape import load_model_shape
-from autotune.job.workload import Workload, resolve_workload
+from autotune.job.workload import Workload
 from autotune.pool.pool import Pool, PoolRequest
 from autotune.predict.memory.predict import NCCL_BYTES, peak_rank
 from autotune.predict.training_job import ModelSettings, read_training
 from tests.evaluate.conformance import CHECKS, Check, Subject
+from tests.job.workloads import resolve_workload
 
 CEILING_BYTES = 512 * 2**20
 RANKS = 4

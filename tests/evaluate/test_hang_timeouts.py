@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from autotune.evaluate.hang_timeouts import hang_timeouts
 from autotune.job.model_shape import PRESETS
-from autotune.job.workload import Workload, resolve_workload
+from autotune.job.workload import Workload
 from autotune.study.outcome import Phase
+from tests.job.workloads import resolve_workload
 
 
 def _workload(model: str, seq_len: int = 256) -> Workload:

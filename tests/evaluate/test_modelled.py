@@ -7,13 +7,13 @@ from autotune.evaluate.modelled import ModelledEvaluator
 from autotune.job.ceiling import GIB
 from autotune.job.device import find_device
 from autotune.job.model_shape import load_model_shape
-from autotune.job.workload import resolve_workload
 from autotune.predict.memory.predict import Surroundings
 from autotune.predict.speed_calibration import HOSTS, SpeedCalibration, TimedTrial
 from autotune.predict.throughput import SpeedSurroundings
 from autotune.study.outcome import Modelled, Outcome, Status
 from autotune.study.step_times import Interval
 from tests.evaluate.conformance import CHECKS_OF_ANY, Check, Subject
+from tests.job.workloads import resolve_workload
 
 H200 = find_device("h200")
 CEILING_BYTES = int(1.6 * GIB)

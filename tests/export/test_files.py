@@ -14,7 +14,8 @@ from autotune.export.ds_config import exported_ds_config
 from autotune.search.progress import Silent
 from autotune.study.store import StoredStudy
 from autotune.study.view import StudyView
-from autotune.tune import TuneRequest, run_study
+from autotune.tune import run_study
+from tests.asked import tune_request
 from tests.cli.calls import autotune, autotune_here, tree
 from tests.export.recompute import check_numbers
 from tests.search.setting import FEW_POINTS, Setting, setting, small_space
@@ -40,7 +41,7 @@ def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         here.open(),
         here.evaluator,
         here.folder,
-        request=TuneRequest(model="tiny", gpus=2, trials=trials, confirm_rounds=4),
+        request=tune_request(model="tiny", gpus=2, trials=trials, confirm_rounds=4),
         progress=Silent(),
     )
     return here
@@ -208,7 +209,7 @@ def test_the_record_of_emulated_runs_says_what_they_do_not_show(tmp_path: Path) 
         opened,
         here.evaluator,
         here.folder,
-        request=TuneRequest(model="tiny", gpus=2, trials=12, confirm_rounds=2),
+        request=tune_request(model="tiny", gpus=2, trials=12, confirm_rounds=2),
         progress=Silent(),
     )
     record = json.loads((here.folder / "record.json").read_text(encoding="utf-8"))

@@ -10,13 +10,14 @@ import pytest
 from autotune.lint.finding import Finding, Severity
 from autotune.report.summary import summarize
 from autotune.search.progress import Silent
-from autotune.tune import TuneRequest, TuneResult, run_study
+from autotune.tune import TuneResult, run_study
+from tests.asked import tune_request
 from tests.search.setting import FEW_POINTS, setting, small_space
 
 
 def _run(folder: Path) -> TuneResult:
     here = setting(folder, noise=0.001, space=small_space(FEW_POINTS))
-    request = TuneRequest(model="tiny", gpus=2, trials=8, confirm_rounds=3)
+    request = tune_request(model="tiny", gpus=2, trials=8, confirm_rounds=3)
     return run_study(here.open(), here.evaluator, folder, request=request, progress=Silent())
 
 

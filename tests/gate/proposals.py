@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from autotune.job.model_shape import load_model_shape
-from autotune.job.workload import Workload, resolve_workload
+from autotune.job.workload import Workload
 from autotune.search.baselines import first_trials
 from autotune.space import Choices, Parameter, SearchSpace, load_space
 from autotune.study.candidate import Candidate, candidate_of_proposal
+from tests.job.workloads import resolve_workload
 
 _BASES: tuple[dict[str, Any], ...] = (
     {},

@@ -5,14 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from autotune.search.progress import Silent
-from autotune.tune import TuneRequest, run_study
+from autotune.tune import run_study
+from tests.asked import tune_request
 from tests.search.setting import FEW_POINTS, setting, small_space
 
 
 def written_study(folder: Path) -> dict[str, Any]:
     """Write a study's files, and return its record."""
     here = setting(folder, noise=0.001, space=small_space(FEW_POINTS))
-    request = TuneRequest(model="tiny", gpus=2, trials=12, confirm_rounds=3)
+    request = tune_request(model="tiny", gpus=2, trials=12, confirm_rounds=3)
     run_study(here.open(), here.evaluator, folder, request=request, progress=Silent())
     record: dict[str, Any] = json.loads((folder / "record.json").read_text(encoding="utf-8"))
     # The fake's environment is empty.

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import GateError
-from autotune.gate import GateRequest, GateResult, gate
+from autotune.gate import GateResult, gate
 from autotune.gate.accepted import read_accepted, write_accepted
 from autotune.lint.finding import Severity, Verdict
+from tests.asked import gate_request
 from tests.gate.records import write
 
 CONFIG = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2, "stge": 3}}
@@ -20,7 +21,7 @@ TODAY = datetime.now(UTC).date()
 def _gated(folder: Path, entries: object) -> GateResult:
     accepted = write(folder / "accepted.json", entries)
     config = write(folder / "ds_config.json", CONFIG)
-    return gate(GateRequest(ds_config=str(config), accepted=accepted))
+    return gate(gate_request(ds_config=str(config), accepted=accepted))
 
 
 def test_an_accepted_finding_does_not_count_and_is_told(tmp_path: Path) -> None:

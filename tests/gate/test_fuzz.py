@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from autotune.gate import GateRequest, gate
+from autotune.gate import gate
 from autotune.gate.fixes.fix import fix_config
 from autotune.gate.request import STDIN
 from autotune.report.gate import WRITERS, print_result
 from autotune.search.prelaunch_lint import lint_for
+from tests.asked import gate_request
 from tests.gate.records import write
 from tests.lint.mutations import mutated
 from tests.search.setting import tiny_workload
@@ -19,7 +20,7 @@ NUM_CONFIGS = 150
 
 def test_no_mutated_config_brings_the_gate_down(tmp_path: Path, record: dict[str, Any]) -> None:
     baseline = write(tmp_path / "record.json", record)
-    request = GateRequest(
+    request = gate_request(
         ds_config=STDIN, model="125m", gpus=2, gpu_type="l4", host_memory="64", baseline=baseline
     )
     results = []

@@ -8,13 +8,16 @@ from unittest.mock import patch
 import pytest
 
 from autotune.errors import AutotuneError, ConfigError, GateError
-from autotune.gate import GateRequest, GateResult, gate
+from autotune.gate import GateResult, gate
 from autotune.gate.deepspeed_parser import Answer, as_deepspeed_sees_it, deepspeed_refuses
-from autotune.gate.fit.hardware import planned_device
-from autotune.gate.inputs import planned_launch
 from autotune.gate.rules import all_rules, rule_or_raise
+from autotune.job.job import Job
+from autotune.job.launcher import Launcher
+from autotune.job.resolve import launcher_of
+from autotune.job.site import device_of
 from autotune.lint.finding import Severity, Verdict
-from autotune.lint.subject import Launch, Launcher, Subject
+from autotune.lint.subject import Launch, Subject
+from tests.asked import gate_request
 from tests.gate.records import write
 
 CLEAN = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}}
@@ -22,21 +25,36 @@ CLEAN = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}}
 
 def _gated(config: Any, **options: Any) -> GateResult:
     text = config if isinstance(config, bytes) else json.dumps(config).encode()
-    return gate(GateRequest(ds_config="ds_config.json", **options), text=text)
+    return gate(gate_request(ds_config="ds_config.json", **options), text=text)
 
 
 def test_a_clean_config_alone_is_ok() -> None:
     result = _gated(CLEAN)
     assert result.verdict is Verdict.OK
-    assert result.memory is None
-    assert result.memory_reason
+    assert result.answer.to_json() is None
+    assert result.answer.reason
     assert result.deepspeed.how == "table of fields"
     assert result.deepspeed.version is not None
-    assert result.passes(strict=True)
+    assert result.passes(strict=False)
+
+
+def test_what_is_not_judged_fails_with_strict_alone() -> None:
+    not_judged = _gated(CLEAN)
+    assert (not_judged.passes(strict=False), not_judged.passes(strict=True)) == (True, False)
+    options: dict[str, Any] = {"model": "125m", "gpus": 1, "gpu_type": "a100-40gb"}
+    assert _gated(CLEAN, seq_len=128, **options).passes(strict=True)
+    assumed = _gated(CLEAN, **options)
+    assert assumed.verdict is Verdict.WARNING
+    assert assumed.answer.assumed == (
+        "sequence length 2048 (preset; --seq-len not given)",
+        "optimizer AdamW (preset; --client-optimizer not given)",
+    )
+    assert (assumed.passes(strict=False), assumed.passes(strict=True)) == (True, False)
 
 
 def test_with_model_and_hardware_memory_has_the_shape_that_plan_prints() -> None:
-    memory = _gated(CLEAN, model="125m", gpus=1, gpu_type="a100-40gb", host_memory="64").memory
+    options: dict[str, Any] = {"model": "125m", "gpus": 1, "gpu_type": "a100-40gb"}
+    memory = _gated(CLEAN, host_memory="64", **options).answer.to_json()
     assert memory is not None
     device = memory["device"]
     assert {"items", "peak_allocated_bytes", "peak_reserved_bytes", "fits"} <= device.keys()
@@ -126,18 +144,17 @@ def test_a_wrong_call_is_no_finding(options: dict[str, Any], message: str) -> No
 
 def test_a_missing_config_is_no_finding(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file"):
-        gate(GateRequest(ds_config=str(tmp_path / "no.json")))
+        gate(gate_request(ds_config=str(tmp_path / "no.json")))
     with pytest.raises(ConfigError, match="not readable: Is a directory"):
-        gate(GateRequest(ds_config=str(tmp_path)))
+        gate(gate_request(ds_config=str(tmp_path)))
 
 
 def test_hf_args_make_hugging_face_the_launcher(tmp_path: Path) -> None:
     arguments = write(tmp_path / "args.json", {"per_device_train_batch_size": 2})
-    launch = planned_launch(GateRequest(ds_config="-", hf_args=arguments))
-    assert launch.launcher is Launcher.HF
-    assert planned_launch(GateRequest(ds_config="-")).launcher is Launcher.DEEPSPEED
-    said = GateRequest(ds_config="-", hf_args=arguments, launcher=Launcher.DEEPSPEED)
-    assert planned_launch(said).launcher is Launcher.DEEPSPEED
+    assert launcher_of(Job(hf_args=arguments)) is Launcher.HF
+    assert launcher_of(Job()) is Launcher.DEEPSPEED
+    both = Job(hf_args=arguments, launcher=Launcher.DEEPSPEED)
+    assert launcher_of(both) is Launcher.DEEPSPEED
 
 
 @pytest.mark.parametrize(
@@ -158,7 +175,7 @@ def test_hf_args_make_hugging_face_the_launcher(tmp_path: Path) -> None:
 def test_a_device_is_told_by_type_and_size(
     gpu_type: str | None, gpu_memory: str | None, gib: float
 ) -> None:
-    device = planned_device(GateRequest(ds_config="-", gpu_type=gpu_type, gpu_memory=gpu_memory))
+    device = device_of(Job(gpu_type=gpu_type, gpu_memory=gpu_memory))
     assert device is not None
     assert device.memory_bytes / 2**30 == pytest.approx(gib, abs=0.01)
 
@@ -168,7 +185,7 @@ def test_an_accelerate_yaml_is_found_at_its_own_words() -> None:
         b"distributed_type: DEEPSPEED\nnum_processes: 8\ndeepspeed_config:\n"
         b"  zero_stage: 7\n  gradient_accumulation_steps: 1\nmixed_precision: bf16\n"
     )
-    result = gate(GateRequest(ds_config="acc.yaml"), text=text)
+    result = gate(gate_request(ds_config="acc.yaml"), text=text)
     (error,) = [f for f in result.findings if f.severity is Severity.ERROR]
     assert error.field == "deepspeed_config.zero_stage"
     assert error.line == 4

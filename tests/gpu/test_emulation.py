@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from autotune.job.model_shape import shape_from_hf_config
-from autotune.job.workload import resolve_workload
 from autotune.pool.slot import _parent_environment
 from autotune.predict.memory.predict import peak_rank
 from autotune.predict.training_job import ModelSettings, read_training
 from autotune.study.outcome import Phase, RankMeasurement
 from autotune.trial.spec import Emulation, StepRule, TrialSpec
+from tests.job.workloads import resolve_workload
 from tests.predict.rows import H200
 
 pytestmark = pytest.mark.gpu

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from autotune.errors import WorkloadError
 from autotune.job.model_shape import load_model_shape
-from autotune.job.workload import Workload, resolve_workload
+from autotune.job.workload import Workload
+from tests.job.workloads import resolve_workload
 
 TINY, SEVEN = load_model_shape("tiny"), load_model_shape("7b")
 

@@ -11,8 +11,9 @@ import yaml
 from autotune.gate.gate import gate
 from autotune.gate.request import GateRequest
 from autotune.gate.result import GateResult
+from autotune.job.launcher import Launcher
 from autotune.lint.finding import Finding, Severity, Verdict
-from autotune.lint.subject import Launcher
+from tests.asked import gate_request
 
 FOLDER = Path(__file__).parents[1] / "cases"
 
@@ -74,7 +75,7 @@ def request_of(case: Case, scratch: Path) -> GateRequest:
     if "hf_args" in context:
         hf_args = scratch / "training_args.json"
         hf_args.write_text(json.dumps(context["hf_args"]), encoding="utf-8")
-    return GateRequest(
+    return gate_request(
         ds_config=str(case.ds_config),
         params=model.get("params"),
         trainable_params=model.get("trainable_params"),

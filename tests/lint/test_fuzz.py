@@ -4,10 +4,11 @@ import json
 import random
 from collections.abc import Iterator
 
+from autotune.job.launcher import Launcher
 from autotune.lint.check import lint, verdict_of
 from autotune.lint.document.document import read_document
 from autotune.lint.finding import Finding, Verdict
-from autotune.lint.subject import Launch, Launcher
+from autotune.lint.subject import Launch
 from tests.lint.mutations import mutated
 
 SEED = 7

@@ -17,6 +17,7 @@ from autotune.plan import (
     plan_space,
 )
 from autotune.predict.gpu_counts import COUNTS, smallest_fitting
+from tests.asked import plan_request
 from tests.plan.conftest import CONFIG, SMALL_SPACE
 
 app = typer.Typer()
@@ -25,7 +26,7 @@ app.command()(plan)
 
 def request(**changes: Any) -> PlanRequest:
     usual: dict[str, Any] = {"model": "7b", "gpus": 8, "gpu_type": "h100-80gb"}
-    return PlanRequest(**usual | changes)
+    return plan_request(**usual | changes)
 
 
 def run(*arguments: str | int | Path) -> Result:

@@ -14,13 +14,14 @@ from autotune.ds_config.build import build_ds_config
 from autotune.evaluate import TrialRequest
 from autotune.evaluate.measured import MeasuredEvaluator
 from autotune.job.model_shape import PRESETS
-from autotune.job.workload import Workload, resolve_workload
+from autotune.job.workload import Workload
 from autotune.pool import machine
 from autotune.pool.pool import Pool, PoolRequest
 from autotune.pool.watcher import MARK_VARIABLE
 from autotune.study.outcome import Outcome, Phase, Status
 from autotune.trial.spec import TrialSpec
 from tests import rank_processes
+from tests.job.workloads import resolve_workload
 
 pytestmark = pytest.mark.ray
 

@@ -13,12 +13,12 @@ from autotune.evaluate import TrialRequest
 from autotune.evaluate.measured import MeasuredEvaluator
 from autotune.job.device import known_device
 from autotune.job.model_shape import load_model_shape
-from autotune.job.workload import resolve_workload
 from autotune.pool.pool import Pool, PoolRequest
 from autotune.search.memory_screen import Screen
 from autotune.space import load_space
 from autotune.study.candidate import Candidate, candidate_of_proposal
 from autotune.study.outcome import Status
+from tests.job.workloads import resolve_workload
 
 pytestmark = pytest.mark.ray
 

@@ -31,6 +31,9 @@ def main() -> None:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29500",  # never opened: the fake group has no rendezvous
         "OMP_NUM_THREADS": "1",
+        # With AMX oneDNN repacks 16-bit weights into scratch that torch's profiler counts; which
+        # kernels run must not depend on the host.
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
     }
     logging.disable(logging.CRITICAL)
     # Otherwise each fork would import the rest of it.

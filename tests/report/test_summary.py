@@ -12,13 +12,14 @@ from autotune.report.summary import _table, result_json, summarize
 from autotune.search.progress import Silent
 from autotune.study.confirmation import is_complete
 from autotune.study.outcome import DeviceClocks, Outcome, Phase, RankMeasurement, Status
-from autotune.tune import TuneRequest, TuneResult, run_study
+from autotune.tune import TuneResult, run_study
+from tests.asked import tune_request
 from tests.evaluate.fake import MIB
 from tests.search.setting import FEW_POINTS, Setting, setting, small_space
 
 
 def _run(here: Setting, trials: int) -> TuneResult:
-    request = TuneRequest(model="tiny", gpus=2, trials=trials, confirm_rounds=3)
+    request = tune_request(model="tiny", gpus=2, trials=trials, confirm_rounds=3)
     return run_study(here.open(), here.evaluator, here.folder, request=request, progress=Silent())
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.job.model_shape import load_model_shape
-from autotune.job.workload import Workload, resolve_workload
+from autotune.job.workload import Workload
 from autotune.search.budget import Budget
 from autotune.search.loop import Search
 from autotune.search.progress import Progress, Silent
@@ -18,6 +18,7 @@ from autotune.study.outcome import Outcome, Status
 from autotune.study.store import StoredStudy
 from autotune.study.view import StudySetup
 from tests.evaluate.fake import MIB, FakeEvaluator
+from tests.job.workloads import resolve_workload
 
 CEILING_BYTES = 160 * MIB
 """Stage 0 (64 MiB of states) fits with a micro batch of 4 (4 x 16 MiB), not of 8."""

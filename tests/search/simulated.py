@@ -10,7 +10,7 @@ from typing import Any
 from autotune.evaluate import TrialRequest
 from autotune.job.device import Device, find_device
 from autotune.job.model_shape import load_model_shape
-from autotune.job.workload import Workload, resolve_workload
+from autotune.job.workload import Workload
 from autotune.predict.memory.estimate import DeviceEstimate
 from autotune.predict.memory.predict import Surroundings, predict_memory
 from autotune.predict.program.items import Part
@@ -28,9 +28,11 @@ from autotune.study.folder import open_study
 from autotune.study.outcome import Outcome, Phase, PhaseMemory, Status
 from autotune.study.store import StoredStudy
 from autotune.study.view import StudySetup, StudyView
-from autotune.tune import TuneRequest, TuneResult, run_study
+from autotune.tune import TuneResult, run_study
 from autotune.tune.scale_up import Target
+from tests.asked import tune_request
 from tests.evaluate.fake import FakeEvaluator
+from tests.job.workloads import resolve_workload
 
 H100 = find_device("h100-80gb")
 ZERO = load_space("zero")
@@ -221,7 +223,7 @@ class Simulation:
                 opened,
                 self.evaluator(),
                 folder,
-                request=TuneRequest(model="7b", gpus=8, trials=trials, confirm_rounds=2),
+                request=tune_request(model="7b", gpus=8, trials=trials, confirm_rounds=2),
                 progress=Silent(),
                 screen=self.screen() if screened else None,
                 speed=self.speed() if predicting else None,

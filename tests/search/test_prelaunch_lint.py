@@ -4,9 +4,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 from autotune import dotted
+from autotune.job.launcher import Launcher
 from autotune.lint.check import lint
 from autotune.lint.finding import Finding, Severity
-from autotune.lint.subject import Launcher, Subject
+from autotune.lint.subject import Subject
 from autotune.search.prelaunch_lint import lint_for
 from autotune.study.outcome import Status
 from tests.search.setting import FEW_POINTS, setting, small_space, statuses, tiny_workload

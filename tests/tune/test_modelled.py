@@ -23,6 +23,7 @@ from autotune.study.outcome import Status
 from autotune.study.store import StoredStudy
 from autotune.study.view import StudyView
 from autotune.tune import TuneRequest, tune
+from tests.asked import tune_request
 
 _SCRIPT = """
 import json, sys
@@ -72,7 +73,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     assert done.returncode == 0, done.stderr
     return Ended(
         folder=home / "studies" / "m",
-        request=TuneRequest(
+        request=tune_request(
             model="7b",
             gpus=64,
             evaluator="modelled",
@@ -221,7 +222,7 @@ def test_the_gate_does_not_measure_against_it(ended: Ended) -> None:
 def test_a_device_without_speeds_is_refused(tmp_path: Path) -> None:
     devices = tmp_path / "devices.yaml"
     devices.write_text("- {name: mine, memory: 64GiB}\n", encoding="utf-8")
-    request = TuneRequest(
+    request = tune_request(
         model="7b",
         gpus=8,
         evaluator="modelled",
@@ -238,7 +239,7 @@ def test_a_model_that_cannot_be_predicted_is_refused_and_begins_no_study(tmp_pat
     model = tmp_path / "t5.json"
     shape = {"model_type": "t5", "d_model": 64, "num_layers": 2, "num_heads": 2, "d_ff": 128}
     model.write_text(json.dumps(shape | {"d_kv": 32, "vocab_size": 512}), encoding="utf-8")
-    request = TuneRequest(
+    request = tune_request(
         model=str(model),
         gpus=8,
         evaluator="modelled",

@@ -13,7 +13,7 @@ from autotune.predict.links.communication import Links
 from autotune.search.progress import Silent
 from autotune.tune.on_pool import _speed_surroundings, judged_host_bytes
 from autotune.tune.prepare import Job, prepare
-from autotune.tune.request import TuneRequest
+from tests.asked import tune_request
 from tests.search.simulated import H100
 
 _BYTES = 80 * 2**30
@@ -31,7 +31,7 @@ class Noted(Silent):
 
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
-    request = TuneRequest(
+    request = tune_request(
         model="tiny", gpus=8, evaluator="emulated", studies_folder=tmp_path / "studies"
     )
     return prepare(request, Silent())

@@ -10,10 +10,10 @@ from autotune.errors import ConfigError
 from autotune.gate.deepspeed_parser import Answer
 from autotune.search.progress import Silent
 from autotune.tune.preflight import check_base
-from autotune.tune.request import TuneRequest
+from tests.asked import tune_request
 from tests.search.setting import tiny_workload
 
-REQUEST = TuneRequest(model="tiny", gpus=2, base=Path("base.json"))
+REQUEST = tune_request(model="tiny", gpus=2, base=Path("base.json"))
 
 
 class _Notes(Silent):

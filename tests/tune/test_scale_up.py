@@ -10,7 +10,7 @@ import pytest
 
 from autotune.job.ceiling import GIB
 from autotune.job.model_shape import load_model_shape
-from autotune.job.workload import Workload, resolve_workload
+from autotune.job.workload import Workload
 from autotune.predict.memory.predict import Surroundings
 from autotune.predict.speed_calibration import HOSTS, SpeedCalibration, TimedTrial
 from autotune.predict.throughput import SpeedSurroundings, predict_throughput
@@ -19,6 +19,7 @@ from autotune.search.speed_model import SpeedModel
 from autotune.space import load_space
 from autotune.study.candidate import Candidate, training_of
 from autotune.tune.scale_up import MATTERS, Target, _moved, _Neighbours, predict_target
+from tests.job.workloads import resolve_workload
 from tests.search.simulated import H100, Simulation, workload_7b
 
 CEILING_BYTES = 24 * GIB

@@ -12,13 +12,14 @@ import pytest
 from autotune.errors import DispatchError, StoreError
 from autotune.evaluate import TrialRequest
 from autotune.job.model_shape import load_model_shape
-from autotune.job.workload import resolve_workload
 from autotune.search.progress import Silent
 from autotune.study.outcome import Outcome, Phase, Status
 from autotune.study.store import StoredStudy
 from autotune.study.view import StudyView
-from autotune.tune import TuneRequest, TuneResult, run_study
+from autotune.tune import TuneResult, run_study
+from tests.asked import tune_request
 from tests.evaluate.fake import MIB
+from tests.job.workloads import resolve_workload
 from tests.search.setting import FEW_POINTS, Setting, setting, small_space, tiny_workload
 
 ONE_KEY = """
@@ -28,7 +29,7 @@ parameters:
 
 
 def _run(here: Setting, *, trials: int = 20, rounds: int = 3, resume: bool = False) -> TuneResult:
-    request = TuneRequest(model="tiny", gpus=2, trials=trials, confirm_rounds=rounds)
+    request = tune_request(model="tiny", gpus=2, trials=trials, confirm_rounds=rounds)
     return run_study(
         here.open(resume=resume), here.evaluator, here.folder, request=request, progress=Silent()
     )

@@ -19,7 +19,7 @@ def compare_with_record(
     subject: Subject, record: Record, request: GateRequest
 ) -> Iterator[Finding]:
     """Yield where a config and its launch depart from a record."""
-    yield from environment_drift(record, subject.launch, gpu_type=request.gpu_type)
+    yield from environment_drift(record, subject.launch, gpu_type=request.job.gpu_type)
     if request.max_age_h is not None:
         yield from stale_record(record, request.max_age_h)
     yield from config_differs(subject, record)

@@ -11,15 +11,16 @@ from itertools import combinations
 from typing import Any
 
 from autotune.errors import ConfigError
-from autotune.gate.fit.batch import ACCUMULATION
-from autotune.gate.fit.job import Job, is_assumed
-from autotune.gate.fit.memory_fit import Judged
 from autotune.gate.fit.remedies import Remedy, remedies_of
 from autotune.gate.fit.speed import has_speed, predicted_speed
+from autotune.job.batch import ACCUMULATION
 from autotune.job.ceiling import GIB
-from autotune.predict.gpu_counts import GPUS_PER_NODE, smallest_fitting
+from autotune.job.site import DEFAULT_GPUS_PER_NODE
+from autotune.plan.planned_job import PlannedJob, is_assumed
+from autotune.predict.gpu_counts import smallest_fitting
 from autotune.predict.memory import error_margins
 from autotune.predict.memory.estimate import MemoryEstimate
+from autotune.predict.memory.fit import Fit
 from autotune.predict.memory.predict import runs_under
 from autotune.predict.training_job import ModelSettings, Training
 
@@ -58,46 +59,46 @@ class Change:
         return " and ".join(parts)
 
 
-def suggestion(job: Job, judged: Judged) -> str:
+def suggestion(job: PlannedJob, fit: Fit) -> str:
     """Return what would make the job fit, one line a change, the cheapest first."""
     device = job.device
     lines = [
         f"{change.text} (predicted: {_cost(change.speed)}"
         f"{_needed(change.estimate) / GIB:.0f} of {device.memory_bytes / GIB:.0f} GiB)"
-        for change in cheapest_changes(job, judged)
+        for change in cheapest_changes(job, fit)
     ]
-    if (more := _more_gpus(job, judged)) is not None:
+    if (more := _more_gpus(job, fit)) is not None:
         lines.append(more)
     if not lines:
         return "no change of one or two keys makes it fit, nor do 4,096 GPUs: a smaller model"
     return "\n".join(lines)
 
 
-def cheapest_changes(job: Job, judged: Judged, *, count: int = NUM_CHANGES) -> tuple[Change, ...]:
+def cheapest_changes(job: PlannedJob, fit: Fit, *, count: int = NUM_CHANGES) -> tuple[Change, ...]:
     """Return changes of one remedy, or of two where neither does alone, the cheapest first.
 
     They are found by formulas; what is not far below the device is then replayed under it.
     """
-    base = predicted_speed(job, judged.training) if has_speed(job) else None
-    remedies = tuple(remedies_of(job, judged))
+    base = predicted_speed(job, fit.training) if has_speed(job) else None
+    remedies = tuple(remedies_of(job, fit))
     found: list[Change] = []
     for number in (1, 2):
         for chosen in combinations(remedies, number):
             if len({remedy.kind for remedy in chosen}) < number or _is_more(chosen, found):
                 continue
-            if (change := _tried(job, judged.settings, chosen, base)) is not None:
+            if (change := _tried(job, fit.settings, chosen, base)) is not None:
                 found.append(change)
     return _confirmed(job, sorted(found, key=lambda change: -(change.speed or 0)), count)
 
 
-def _confirmed(job: Job, changes: Sequence[Change], count: int) -> tuple[Change, ...]:
+def _confirmed(job: PlannedJob, changes: Sequence[Change], count: int) -> tuple[Change, ...]:
     """Return the first that run; a few may take a replay, after which only roomy ones count."""
     running: list[Change] = []
     replays = 0
     for change in changes:
         if len(running) == count:
             break
-        allowed = job.device.memory_bytes - change.estimate.device.outside_bytes
+        allowed = job.limit_bytes - change.estimate.device.outside_bytes
         roomy = change.estimate.device.peak_allocated_bytes <= ROOMY * allowed
         # Of an assumed shape nobody knows where its tensors would lie.
         if roomy or is_assumed(change.training) or _lies_flat(change.training):
@@ -130,7 +131,7 @@ def _is_more(chosen: tuple[Remedy, ...], found: list[Change]) -> bool:
 
 
 def _tried(
-    job: Job, settings: ModelSettings, remedies: tuple[Remedy, ...], base: float | None
+    job: PlannedJob, settings: ModelSettings, remedies: tuple[Remedy, ...], base: float | None
 ) -> Change | None:
     """Return the change if the job then fits, with the margin of the formulas kept free."""
     change = {key: value for remedy in remedies for key, value in remedy.put.items()}
@@ -147,15 +148,16 @@ def _tried(
     return Change(remedies=remedies, speed=speed, training=training, estimate=estimate)
 
 
-def _more_gpus(job: Job, judged: Judged) -> str | None:
+def _more_gpus(job: PlannedJob, fit: Fit) -> str | None:
     """Return the smallest number of devices on which the same micro step fits."""
-    training, split = judged.training, job.model_parallel
+    training, split = fit.training, job.model_parallel
     if training.world_size * split != job.gpus:
         # Inside groups of MiCS more devices do not help.
         return None
 
-    def at(gpus: int) -> tuple[Job, Training]:
-        larger = replace(job, local_ranks=max(job.local_ranks, min(gpus, GPUS_PER_NODE)))
+    def at(gpus: int) -> tuple[PlannedJob, Training]:
+        per_node = max(job.ranks_per_node, DEFAULT_GPUS_PER_NODE)
+        larger = replace(job, site=job.site.with_gpus(gpus, ranks_per_node=per_node))
         return larger, replace(training, world_size=max(gpus // split, 1))
 
     def fits(gpus: int) -> bool:
@@ -182,7 +184,7 @@ def _more_gpus(job: Job, judged: Judged) -> str | None:
     )
 
 
-def _fits(job: Job, training: Training) -> bool:
+def _fits(job: PlannedJob, training: Training) -> bool:
     return job.screen(training).fits is True
 
 

@@ -1,59 +1,22 @@
-"""Does the job fit: device and host, by the memory model.
-
-An error needs a job that is over at the low end of the model's error, whatever was left unsaid;
-what may or may not fit is a warning.
-"""
+"""What the answer about memory means for the gate: findings, with what would fix them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
 
 from autotune.gate.fit.cheapest_remedies import suggestion
-from autotune.gate.fit.job import Job, read_job
-from autotune.gate.fit.memory_fit import Judged, judge_estimate
-from autotune.gate.fit.memory_messages import device_words, host_words
+from autotune.gate.fit.memory_messages import device_message, host_message
 from autotune.gate.fit.offending_keys import device_fields, host_fields
 from autotune.gate.fit.performance import PERFORMANCE_RULES, performance_findings
-from autotune.gate.fit.recorded import Recorded
-from autotune.gate.fit.shape import NotJudgedError
 from autotune.gate.located import located
 from autotune.gate.result import DEVICE_MEMORY
-from autotune.job.device import Device
-from autotune.job.model_shape import ModelShape
 from autotune.lint.finding import Finding, Severity
 from autotune.lint.rule import Fault
 from autotune.lint.rule_info import RuleInfo
 from autotune.lint.subject import Subject
-from autotune.predict.memory.verdict import Room
+from autotune.plan.memory_answer import MemoryAnswer
+from autotune.plan.planned_job import PlannedJob
+from autotune.predict.memory.fit import SURE, Answer, Fit
 
 HOST_MEMORY = "host-memory"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemorySetting:
-    """What memory is judged by, beside the subject and its launch; None is not known."""
-
-    shape: ModelShape | None = None
-    """The model, or an assumed one where only its size is known."""
-    device: Device | None = None
-    """What every rank runs on; all of its memory may be used."""
-    host_bytes: int | None = None
-    """Memory of one node."""
-    recorded: Recorded = field(default_factory=Recorded)
-    """How the record's runs were set up: taken where the launch does not say."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryJudgement:
-    """What the memory model says."""
-
-    findings: tuple[Finding, ...] = ()
-    memory: dict[str, Any] | None = None
-    """As `autotune plan --json` prints it, and `assumptions`: what nobody said; None where nothing
-    could be predicted."""
-    reason: str | None = None
-    """Why there is no memory; None if there is."""
-
 
 RULE_INFOS: tuple[RuleInfo, ...] = (
     RuleInfo(
@@ -62,13 +25,13 @@ RULE_INFOS: tuple[RuleInfo, ...] = (
         text="""A rank needs more memory than its device has.
 
 The memory model replays one rank's tensors through a model of torch's caching allocator (see
-`autotune plan`) and adds what lies outside the allocator. An error is over at the low end of the
-model's error; a warning may or may not fit, or fits only with activation checkpointing where
-nobody said whether the model has it. What was not said is taken from the record of `--baseline`,
-else at its leanest: a short sequence, a micro batch of one. What a verdict rests on is printed
-with it. The field is what the largest items of the estimate hang on.
+`autotune plan`) and adds what lies outside the allocator. The limit is `--memory-ceiling`, or the
+whole device where none is given. An error does not fit, whatever the job leaves open. A warning is
+near the edge, with the odds, or is not judged: it fits only with activation checkpointing where
+that is not known, or with a sequence length or micro batch that nobody gave. The field is what the
+largest items depend on.
 
-The way out: the changes printed with the finding, cheapest first; all keep the global batch.""",
+Suggestion: the changes printed with the finding, cheapest first; all keep the global batch.""",
     ),
     RuleInfo(
         id=HOST_MEMORY,
@@ -79,88 +42,58 @@ Offload moves 4 bytes of master weights, 4 of gradients and 8 of moments a param
 pinned buffers rounded up to a power of two, once for every rank of the node. Loading the model is
 not counted.
 
-The way out: more nodes, less offload, or `pin_memory: false`, which rounds nothing up.""",
+Suggestion: more nodes, less offload, or `pin_memory: false`, which rounds nothing up.""",
     ),
     *PERFORMANCE_RULES,
 )
-"""Of the rules that `judge_memory` applies."""
+"""Of the rules that `memory_findings` applies."""
 
 
-def judge_memory(subject: Subject, *, setting: MemorySetting) -> MemoryJudgement:
-    """Predict the memory of a config and judge it.
+def memory_findings(subject: Subject, answer: MemoryAnswer) -> Iterator[Finding]:
+    """Yield what is wrong with the memory of a job, else what it pays for needlessly.
 
     Args:
         subject: the config and its launch.
-        setting: the model's shape, the device, the host and the record.
+        answer: of `autotune.plan.memory_answer.judge_memory`.
     """
-    try:
-        job = read_job(
-            subject,
-            shape=setting.shape,
-            device=setting.device,
-            host_bytes=setting.host_bytes,
-            recorded=setting.recorded,
-        )
-    except NotJudgedError as reason:
-        return MemoryJudgement(reason=str(reason))
-    try:
-        judged = _judge(job)
-        findings = tuple(_findings(subject, job, judged))
-        if not findings:
-            findings = tuple(performance_findings(subject, job))
-    except OverflowError:
-        return MemoryJudgement(reason="memory is not judged: a size is larger than any number")
-    memory = _telling(judged).estimate.to_json() | {"assumptions": list(job.assumed)}
-    return MemoryJudgement(findings=findings, memory=memory)
+    job, shown = answer.job, answer.shown
+    if job is None or shown is None:
+        return
+    found = [*_device_findings(subject, answer, job, shown), *_host_findings(subject, job, shown)]
+    yield from found
+    if all(fit.answer is Answer.FITS for fit in answer.fits):
+        yield from performance_findings(subject, job)
 
 
-def _judge(job: Job) -> list[Judged]:
-    """Judge what may be set in the model, as far as the verdict needs it; the leanest first."""
-    leanest, *others = job.settings
-    if len(others) != 1 or others[0].trained_on_top:
-        return [judge_estimate(job, settings) for settings in job.settings]
-    # The other needs more of everything: where it fits, the leanest does.
-    largest, known = others[0], None
-    device = job.screen(job.training(largest)).device
-    if device.peak_allocated_bytes + device.outside_bytes <= job.device.memory_bytes:
-        known = judge_estimate(job, largest)
-        if known.device is Room.FITS:
-            return [known]
-    first = judge_estimate(job, leanest)
-    if first.device is Room.TOO_LARGE:
-        return [first]
-    return [first, known or judge_estimate(job, largest)]
+def _device_findings(
+    subject: Subject, answer: MemoryAnswer, job: PlannedJob, shown: Fit
+) -> Iterator[Finding]:
+    fits = {fit.device_answer for fit in answer.fits} == {Answer.FITS}
+    sure = shown.device_odds >= SURE and not shown.is_pressed
+    if fits and answer.answer is not Answer.NOT_JUDGED and sure:
+        return
+    does_not_fit = answer.answer is Answer.DOES_NOT_FIT and not fits
+    severity = Severity.ERROR if does_not_fit else Severity.WARNING
+    why = device_message(answer, job, shown)
+    # With the first field only: it makes the whole job fit.
+    fix = None if fits else suggestion(job, shown)
+    if answer.settle:
+        settling = f"give {' and '.join(answer.settle)}"
+        fix = settling if fix is None else f"{settling}\n{fix}"
+    fields = ("",) if fits and answer.settle else device_fields(job, shown)
+    for field in fields:
+        fault = Fault(field=field, message=why, suggestion=fix)
+        yield located(subject, fault, rule=DEVICE_MEMORY, severity=severity)
+        fix = None
 
 
-def _telling(judged: list[Judged]) -> Judged:
-    """Return the estimate that decides: the smallest if all are over, else the largest."""
-    over = all(one.device is Room.TOO_LARGE for one in judged)
-    pick = min if over else max
-    return pick(judged, key=lambda one: one.estimate.device.peak_allocated_bytes)
-
-
-def _findings(subject: Subject, job: Job, judged: list[Judged]) -> Iterator[Finding]:
-    rooms = {one.device for one in judged}
-    if rooms != {Room.FITS}:
-        telling = _telling(judged)
-        severity = Severity.ERROR if rooms == {Room.TOO_LARGE} else Severity.WARNING
-        why = device_words(job, judged, telling)
-        # What is taken at its leanest makes an error no weaker; what a record says may.
-        resting_on = job.assumed if severity is Severity.WARNING else job.as_recorded
-        if resting_on:
-            why += f" (assuming {'; '.join(resting_on)})"
-        # With the first field only: it makes the whole job fit.
-        way_out: str | None = suggestion(job, telling)
-        for field in device_fields(job, telling):
-            fault = Fault(field=field, message=why, suggestion=way_out)
-            yield located(subject, fault, rule=DEVICE_MEMORY, severity=severity)
-            way_out = None
-    # Host memory does not depend on what is set in the model.
-    host = judged[0]
-    if host.host is not Room.FITS:
-        severity = Severity.ERROR if host.host is Room.TOO_LARGE else Severity.WARNING
-        way_out = suggestion(job, host) if rooms == {Room.FITS} else None
-        for field in host_fields(host.estimate.host):
-            fault = Fault(field=field, message=host_words(host), suggestion=way_out)
-            yield located(subject, fault, rule=HOST_MEMORY, severity=severity)
-            way_out = None
+def _host_findings(subject: Subject, job: PlannedJob, shown: Fit) -> Iterator[Finding]:
+    if shown.host_odds >= SURE:
+        return
+    does_not_fit = shown.host_answer is Answer.DOES_NOT_FIT
+    severity = Severity.ERROR if does_not_fit else Severity.WARNING
+    fix = suggestion(job, shown) if shown.device_answer is Answer.FITS else None
+    for field in host_fields(shown.estimate.host):
+        fault = Fault(field=field, message=host_message(shown), suggestion=fix)
+        yield located(subject, fault, rule=HOST_MEMORY, severity=severity)
+        fix = None

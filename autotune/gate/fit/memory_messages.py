@@ -1,69 +1,67 @@
-"""A estimate that is too large, in one sentence."""
+"""An estimate that is too large, in one sentence."""
 
-from autotune.gate.fit.job import Job, is_assumed
-from autotune.gate.fit.memory_fit import Judged
 from autotune.job.ceiling import GIB
-from autotune.predict.memory.verdict import Room
-from autotune.predict.training_job import ModelSettings
+from autotune.plan.memory_answer import MemoryAnswer, format_odds
+from autotune.plan.planned_job import PlannedJob
+from autotune.predict.memory.fit import UNLIKELY, Answer, Fit
+from autotune.predict.training_job import Training
 
 
-def device_words(job: Job, judged: list[Judged], telling: Judged) -> str:
-    """Return what is wrong with device memory.
-
-    Args:
-        job: the job.
-        judged: what was tried, one for each thing that may be set in the model.
-        telling: the one of them that the verdict hangs on.
-    """
-    device = telling.estimate.device
+def device_message(answer: MemoryAnswer, job: PlannedJob, shown: Fit) -> str:
+    """Return what is wrong with device memory, and what that rests on."""
+    device = shown.estimate.device
     size = (
-        f"predicted {telling.needed_bytes / GIB:.1f} GiB a rank "
-        f"({telling.low_bytes / GIB:.1f} to {telling.high_bytes / GIB:.1f}), and "
-        f"{job.device.name} has {job.device.memory_bytes / GIB:.1f} GiB"
+        f"predicted {shown.needed_bytes / GIB:.1f} GiB a rank "
+        f"({shown.low_bytes / GIB:.1f} to {shown.high_bytes / GIB:.1f}), and {_limit(job)}"
     )
     largest = sorted(device.items.items(), key=lambda item: -item[1])[:2]
     most = ", ".join(f"{name.replace('_', ' ')} {bytes_ / GIB:.1f}" for name, bytes_ in largest)
-    return f"{_claim(job, judged, telling)}: {size}; most is {most}, in the {device.part}"
+    message = f"{_claim(answer, shown)}: {size}; most is {most}, in the {device.part}"
+    if answer.assumed:
+        message += f" (assumed: {'; '.join(answer.assumed)})"
+    return message
 
 
-def _claim(job: Job, judged: list[Judged], telling: Judged) -> str:
-    fitting = next((one for one in judged if one.device is Room.FITS), None)
-    if fitting is not None:
+def _limit(job: PlannedJob) -> str:
+    if job.site.ceiling_is_given:
+        return f"the ceiling on {job.device.name} is {job.limit_bytes / GIB:.1f} GiB"
+    return f"{job.device.name} has {job.limit_bytes / GIB:.1f} GiB"
+
+
+def _claim(answer: MemoryAnswer, shown: Fit) -> str:
+    how = model_settings(shown.training)
+    if answer.answer is Answer.DOES_NOT_FIT:
+        even = " even" if answer.job is not None and len(answer.job.settings) > 1 else ""
+        odds = f", near the edge: the odds that it runs are {format_odds(shown.device_odds)}"
+        near = odds if shown.device_odds > UNLIKELY else ""
+        return f"device memory does not suffice{even} {how}{near}"
+    fitting = next((fit for fit in answer.fits if fit.device_answer is Answer.FITS), None)
+    if fitting is not None and fitting is not shown:
         need = f"{fitting.needed_bytes / GIB:.1f} GiB"
-        return (
-            f"fits only {_words(fitting.settings)} (predicted {need}); {_words(telling.settings)}"
-        )
-    tight = next((one for one in judged if one.device is Room.TIGHT), None)
-    if tight is not None and telling.device is Room.TOO_LARGE:
-        need = f"{tight.needed_bytes / GIB:.1f} GiB"
-        return (
-            f"may fit, and only {_words(tight.settings)} (predicted {need}); "
-            f"{_words(telling.settings)}"
-        )
-    if telling.device is Room.TOO_LARGE:
-        even = " even" if len(job.settings) > 1 else ""
-        return f"device memory does not suffice{even} {_words(telling.settings)}"
-    if telling.needed_bytes < job.device.memory_bytes and not is_assumed(telling.training):
-        return "device memory may not suffice once it is fragmented"
-    return "device memory may not suffice"
+        return f"fits only {model_settings(fitting.training)} (predicted {need}); {how}"
+    if answer.answer is Answer.NOT_JUDGED:
+        return answer.reason or "memory is not judged"
+    pressed = ", by giving back the allocator's cache in every step" if shown.is_pressed else ""
+    odds = format_odds(shown.device_odds)
+    return f"near the edge: the odds that it runs are {odds}{pressed}"
 
 
-def _words(settings: ModelSettings) -> str:
-    checkpointing = (
-        f"{'with' if settings.activation_checkpointing else 'without'} activation checkpointing"
-    )
-    if settings.trained_on_top:
+def model_settings(training: Training) -> str:
+    """Return what is set in the model, in words."""
+    with_or_without = "with" if training.activation_checkpointing else "without"
+    checkpointing = f"{with_or_without} activation checkpointing"
+    if training.trained_on_top:
         return "with the trained parameters on top of the frozen ones"
-    if settings.trainable_parameters is not None:
+    if training.trainable_parameters is not None:
         return f"with adapters in every layer and {checkpointing}"
     return checkpointing
 
 
-def host_words(judged: Judged) -> str:
+def host_message(fit: Fit) -> str:
     """Return what is wrong with host memory."""
-    host = judged.estimate.host
+    host = fit.estimate.host
     assert host.ceiling_bytes is not None
-    verb = "does not suffice" if judged.host is Room.TOO_LARGE else "may not suffice"
+    verb = "does not suffice" if fit.host_answer is Answer.DOES_NOT_FIT else "may not suffice"
     low, middle, high = (
         host.total_bytes * (1 + error) / GIB for error in (-host.margin, 0, host.margin)
     )

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from autotune.gate.fit.batch import MICRO_BATCH
-from autotune.gate.fit.job import Job
-from autotune.gate.fit.memory_fit import ACTIVATION_ITEMS, Judged
+from autotune.job.batch import MICRO_BATCH
+from autotune.plan.planned_job import PlannedJob
 from autotune.predict.memory.estimate import HostEstimate
+from autotune.predict.memory.fit import ACTIVATION_ITEMS, Fit
 from autotune.predict.zero_settings import ZeroSettings
 
 STAGE = "zero_optimization.stage"
@@ -38,19 +38,19 @@ _LEAST_SHARE = 0.1
 """Of a host's estimate: an offload that takes less is not what it hangs on."""
 
 
-def device_fields(job: Job, judged: Judged) -> tuple[str, ...]:
+def device_fields(job: PlannedJob, fit: Fit) -> tuple[str, ...]:
     """Return the keys that device memory hangs on, the first first.
 
     The key of the largest items, and the micro batch if with one sequence it would fit: alone at
     stage 3, where nothing is left to be sharded.
     """
-    items = judged.estimate.device.items
+    items = fit.estimate.device.items
     sizes = {
         family: sum(items.get(name, 0) for name in names) for family, names in _FAMILIES.items()
     }
     largest = max(sizes, key=lambda family: sizes[family])
-    field = _key_of(largest, judged.training.zero)
-    if field == MICRO_BATCH or not _fits_with_one_sequence(job, judged):
+    field = _key_of(largest, fit.training.zero)
+    if field == MICRO_BATCH or not _fits_with_one_sequence(job, fit):
         return (field,)
     return (MICRO_BATCH, field) if field == STAGE else (MICRO_BATCH,)
 
@@ -70,12 +70,12 @@ def _key_of(family: str, zero: ZeroSettings) -> str:
     return OFFLOAD_PARAM if zero.offload_optimizer.enabled else OFFLOAD_OPTIMIZER
 
 
-def _fits_with_one_sequence(job: Job, judged: Judged) -> bool:
-    if judged.training.micro_batch_size == 1:
+def _fits_with_one_sequence(job: PlannedJob, fit: Fit) -> bool:
+    if fit.training.micro_batch_size == 1:
         return False
-    device = job.screen(job.training(judged.settings, {MICRO_BATCH: 1})).device
+    device = job.screen(job.training(fit.settings, {MICRO_BATCH: 1})).device
     need = device.peak_allocated_bytes + device.outside_bytes
-    return need <= job.device.memory_bytes
+    return need <= job.limit_bytes
 
 
 def host_fields(host: HostEstimate) -> tuple[str, ...]:

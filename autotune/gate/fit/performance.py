@@ -1,22 +1,21 @@
 """Settings that cost speed and buy no memory that the job needs; warnings, and rare ones.
 
-Judged only where model and hardware are known, by formulas with all their margin, and only where
+Fit only where model and hardware are known, by formulas with all their margin, and only where
 what is spared is large: the speed model is coarse.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from autotune.gate.fit.job import Job
 from autotune.gate.fit.speed import has_speed, optimizer_step_s, predicted_speed
 from autotune.gate.located import located
 from autotune.job.ceiling import GIB
-from autotune.job.workload import DEFAULT_SEQ_LEN
 from autotune.lint.finding import Finding, Severity
 from autotune.lint.rule import Fault
 from autotune.lint.rule_info import RuleInfo
 from autotune.lint.subject import Subject
+from autotune.plan.planned_job import PlannedJob
 
 NEEDLESS_OFFLOAD, NEEDLESS_SHARDING = "needless-offload", "needless-sharding"
 _ZERO = "zero_optimization"
@@ -67,7 +66,7 @@ class _Spared:
     other_step_s: float
 
 
-def performance_findings(subject: Subject, job: Job) -> Iterator[Finding]:
+def performance_findings(subject: Subject, job: PlannedJob) -> Iterator[Finding]:
     """Yield what costs speed for nothing; for a job that fits.
 
     Args:
@@ -79,7 +78,7 @@ def performance_findings(subject: Subject, job: Job) -> Iterator[Finding]:
         yield from _needless_sharding(subject, job)
 
 
-def _needless_offload(subject: Subject, job: Job) -> Iterator[Finding]:
+def _needless_offload(subject: Subject, job: PlannedJob) -> Iterator[Finding]:
     zero = job.training(job.settings[0]).zero
     sections = [n for n in ("offload_optimizer", "offload_param") if getattr(zero, n).enabled]
     if not sections:
@@ -90,7 +89,7 @@ def _needless_offload(subject: Subject, job: Job) -> Iterator[Finding]:
         return
     why = (
         f"the job is predicted to fit without it ({spared.needed_bytes / GIB:.0f} of "
-        f"{job.device.memory_bytes / GIB:.0f} GiB{_assumed(job)}), and to run "
+        f"{job.limit_bytes / GIB:.0f} GiB{_assumed(job)}), and to run "
         f"{spared.speedup:.1f} times as fast: {spared.step_s:.2g} s an optimizer step instead of "
         f"{spared.other_step_s:.2g} s"
     )
@@ -100,7 +99,7 @@ def _needless_offload(subject: Subject, job: Job) -> Iterator[Finding]:
         yield located(subject, fault, rule=NEEDLESS_OFFLOAD, severity=Severity.WARNING)
 
 
-def _needless_sharding(subject: Subject, job: Job) -> Iterator[Finding]:
+def _needless_sharding(subject: Subject, job: PlannedJob) -> Iterator[Finding]:
     training = job.training(job.settings[0])
     trained = training.trainable_parameters
     if training.zero.stage < 3 or trained is None or training.world_size == 1:
@@ -114,46 +113,34 @@ def _needless_sharding(subject: Subject, job: Job) -> Iterator[Finding]:
         return
     why = (
         f"the frozen weights fit on every device ({spared.needed_bytes / GIB:.0f} of "
-        f"{job.device.memory_bytes / GIB:.0f} GiB predicted at stage 2{_assumed(job)}), so that "
+        f"{job.limit_bytes / GIB:.0f} GiB predicted at stage 2{_assumed(job)}), so that "
         f"nothing need be gathered: predicted {spared.speedup:.1f} times as fast"
     )
     fault = Fault(field=f"{_ZERO}.stage", message=why, suggestion=f"{_ZERO}.stage: 2")
     yield located(subject, fault, rule=NEEDLESS_SHARDING, severity=Severity.WARNING)
 
 
-def _without(job: Job, put: Mapping[str, Any]) -> _Spared | None:
+def _without(job: PlannedJob, put: Mapping[str, Any]) -> _Spared | None:
     """Return the job with keys changed if it fits by a wide margin and is much faster."""
-    usual = _at_usual_length(job)
-    training = usual.training(job.settings[0], put)
-    device = usual.screen(training).device
-    before = usual.training(job.settings[0])
+    training = job.training(job.settings[0], put)
+    device = job.screen(training).device
+    before = job.training(job.settings[0])
     spared = _Spared(
-        share=device.needed_bytes / job.device.memory_bytes,
+        share=device.needed_bytes / job.limit_bytes,
         needed_bytes=device.needed_bytes,
-        speedup=predicted_speed(usual, training) / predicted_speed(usual, before),
-        step_s=optimizer_step_s(usual, training),
-        other_step_s=optimizer_step_s(usual, before),
+        speedup=predicted_speed(job, training) / predicted_speed(job, before),
+        step_s=optimizer_step_s(job, training),
+        other_step_s=optimizer_step_s(job, before),
     )
     wins = spared.share <= WIDE and spared.speedup >= LEAST_SPEEDUP
     return spared if wins else None
 
 
-def _at_usual_length(job: Job) -> Job:
-    """Return the job with a usual sequence where nobody said one: fitting must not be luck."""
-    if not any("--seq-len" in text for text in job.assumed):
-        return job
-    limit = job.workload.model.max_position_embeddings or DEFAULT_SEQ_LEN
-    return replace(job, workload=replace(job.workload, seq_len=min(DEFAULT_SEQ_LEN, limit)))
-
-
-def _assumed(job: Job) -> str:
-    """Return what the claim that it fits rests on, where nobody said it."""
-    said = []
+def _assumed(job: PlannedJob) -> str:
+    """Return what the claim that it fits rests on, where no source states it."""
     if len(job.settings) > 1 and job.settings[0].activation_checkpointing:
-        said.append(" with activation checkpointing")
-    if any("--seq-len" in text for text in job.assumed):
-        said.append(f" at {_at_usual_length(job).workload.seq_len} tokens")
-    return "".join(said)
+        return " with activation checkpointing"
+    return ""
 
 
 def _no_switches(subject: Subject) -> dict[str, Any]:

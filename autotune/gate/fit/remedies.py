@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.gate.fit.batch import ACCUMULATION, MICRO_BATCH
-from autotune.gate.fit.job import Job
-from autotune.gate.fit.memory_fit import Judged
+from autotune.job.batch import ACCUMULATION, MICRO_BATCH
+from autotune.plan.planned_job import PlannedJob
+from autotune.predict.memory.fit import Fit
 from autotune.predict.training_job import Training
 
 NUM_SIZES = 5
@@ -32,23 +32,23 @@ class Remedy:
     checkpointing: bool = False
 
 
-def remedies_of(job: Job, judged: Judged) -> Iterator[Remedy]:
+def remedies_of(job: PlannedJob, fit: Fit) -> Iterator[Remedy]:
     """Yield what can be changed; of one kind the mildest first."""
-    training, zero = judged.training, judged.training.zero
-    if not judged.settings.activation_checkpointing:
+    training, zero = fit.training, fit.training.zero
+    if not fit.training.activation_checkpointing:
         yield Remedy(kind="checkpointing", put={}, checkpointing=True)
     for stage in range(zero.stage + 1, job.highest_stage + 1):
         yield Remedy(kind="stage", put={f"{_ZERO}.stage": stage}, step=stage)
     yield from _micro_batches(job, training)
     yield from _buckets(training)
     yield from _offloads(job, training)
-    if judged.estimate.host.fits is False:
+    if fit.estimate.host.fits is False:
         yield from _host_reliefs(training)
 
 
-def _micro_batches(job: Job, training: Training) -> Iterator[Remedy]:
+def _micro_batches(job: PlannedJob, training: Training) -> Iterator[Remedy]:
     """Yield a few smaller micro batches, the largest first, with more accumulation."""
-    if not job.batch.is_said:
+    if job.batch.origin is None:
         return
     micro, sequences = training.micro_batch_size, training.micro_batch_size * training.accumulation
     # Every size is a program of its own to look at: halves are enough of a choice.
@@ -70,10 +70,10 @@ def _buckets(training: Training) -> Iterator[Remedy]:
         yield Remedy(kind="live", put=dict.fromkeys(keys, _SMALL_LIVE))
 
 
-def _offloads(job: Job, training: Training) -> Iterator[Remedy]:
+def _offloads(job: PlannedJob, training: Training) -> Iterator[Remedy]:
     zero = training.zero
     # TrainingArguments say adamw_torch, adamw_bnb_8bit and so on.
-    optimizer = str(job.workload.optimizer.get("type", "")).lower().partition("_")[0]
+    optimizer = job.resolved.optimizer.lower().partition("_")[0]
     if not zero.offload_optimizer.enabled and optimizer in _CPU_OPTIMIZERS:
         put = {f"{_ZERO}.offload_optimizer.device": "cpu"}
         yield Remedy(kind="offload_optimizer", put=put)

@@ -9,10 +9,11 @@ from typing import Any
 from autotune.errors import GateError
 from autotune.gate.accepted import read_accepted, split_accepted
 from autotune.gate.fixes.json_editor import NotEditableError, edited
-from autotune.gate.inputs import planned_launch, read_subject
+from autotune.gate.inputs import read_subject
 from autotune.gate.request import GateRequest
+from autotune.job.resolve import resolve_job
 from autotune.lint.check import lint
-from autotune.lint.document.document import Document
+from autotune.lint.document.document import Document, read_document
 from autotune.lint.finding import Finding
 from autotune.lint.subject import Subject
 
@@ -57,9 +58,11 @@ def fix_config(request: GateRequest, text: bytes, *, rewrite: bool = False) -> F
         GateError: the text cannot be edited and may not be rewritten, or is no ds_config of its
             own.
     """
-    launch = planned_launch(request)
-    document = read_subject(text, request.ds_config, launch=launch)
+    document = read_subject(text, request)
     subject = document.subject
+    if subject is not None:
+        job = resolve_job(request.job, subject=subject, job_file=request.job_file)
+        subject = job.subject
     before = text.decode("utf-8", errors="replace")
     unchanged = Fixed(before=before, after=before, name=request.ds_config, fixed=())
     # The file of another program has no fixes: they are in the words of a ds_config.
@@ -118,5 +121,5 @@ def _edited_or_none(text: str, config: Mapping[str, Any], document: Document) ->
     except NotEditableError:
         return None
     launch = document.subject.launch
-    read = read_subject(changed.encode(), document.name, launch=launch).subject
+    read = read_document(changed.encode(), name=document.name, launch=launch).subject
     return changed if read is not None and read.config == config else None

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from autotune.job.launcher import Launcher
 from autotune.lint.document.reading import Reading
-from autotune.lint.subject import Launch, Launcher, Subject
+from autotune.lint.subject import Launch, Subject
 
 SECTION = "deepspeed_config"
 FILE_KEY = f"{SECTION}.deepspeed_config_file"

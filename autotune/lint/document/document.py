@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from autotune.job.launcher import Launcher
 from autotune.lint.document import accelerate, neox
 from autotune.lint.document.accelerate_faults import accelerate_faults
 from autotune.lint.document.decode import NoText, decode
@@ -15,7 +16,7 @@ from autotune.lint.document.reading import Reading, finding
 from autotune.lint.document.reading_rules import ACCELERATE, DECIMAL_COMMA, HJSON_ONLY, NOT_READABLE
 from autotune.lint.document.yaml_text import read_yaml
 from autotune.lint.finding import Finding, Severity
-from autotune.lint.subject import Launch, Launcher, Subject
+from autotune.lint.subject import Launch, Subject
 
 _YAML_SUFFIXES = (".yaml", ".yml")
 _JSON_SUFFIXES = (".json", ".hjson")

@@ -11,6 +11,7 @@ from typing import Any
 import hjson
 
 from autotune import dotted
+from autotune.job.launcher import Launcher
 from autotune.lint.document.line_index import Places
 from autotune.lint.document.reading import Reading, finding
 from autotune.lint.document.reading_rules import (
@@ -22,7 +23,6 @@ from autotune.lint.document.reading_rules import (
 from autotune.lint.document.syntax_faults import MENDS, Departure, Slip
 from autotune.lint.document.tolerant_json import Scan, scan
 from autotune.lint.finding import Finding, Severity
-from autotune.lint.subject import Launcher
 
 _MAX_ERRORS = 20
 _HJSON_FORMS = frozenset(

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from autotune.ds_config.fields.kind import Kind
 from autotune.ds_config.fields.table import Field, default_of, drops_auto, field_of
 from autotune.ds_config.inert import inert_keys
+from autotune.job.launcher import Launcher
 from autotune.lint.finding import RefusedBy, Severity
 from autotune.lint.format_value import shown
 from autotune.lint.rule import Fault, rule
 from autotune.lint.rules.batch import MICRO, STEPS, TRAIN
-from autotune.lint.subject import Launcher, Subject
+from autotune.lint.subject import Subject
 
 AUTO = "auto"
 _ZERO = "zero_optimization"

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autotune import dotted
+from autotune.job.launcher import Launcher
 from autotune.lint.finding import RefusedBy, Severity
 from autotune.lint.format_value import shown
 from autotune.lint.rule import Fault, rule
-from autotune.lint.subject import Launcher, Subject
+from autotune.lint.subject import Subject
 
 TRAIN = "train_batch_size"
 MICRO = "train_micro_batch_size_per_gpu"

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from autotune import dotted
+from autotune.job.launcher import Launcher
 from autotune.lint.finding import RefusedBy, Severity
 from autotune.lint.format_value import shown
 from autotune.lint.rule import Fault, rule
 from autotune.lint.rules.auto import AUTO
-from autotune.lint.subject import Launcher, Subject
+from autotune.lint.subject import Subject
 
 _ZERO = "zero_optimization"
 _GATHER = f"{_ZERO}.stage3_gather_16bit_weights_on_model_save"

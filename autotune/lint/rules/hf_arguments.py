@@ -9,12 +9,13 @@ from typing import Any
 
 from autotune import dotted
 from autotune.ds_config.fields.table import default_of
+from autotune.job.launcher import Launcher
 from autotune.lint.finding import RefusedBy, Severity
 from autotune.lint.format_value import shown
 from autotune.lint.rule import Fault, rule
 from autotune.lint.rules.auto import AUTO
 from autotune.lint.rules.batch import STEPS, TRAIN
-from autotune.lint.subject import Launcher, Subject
+from autotune.lint.subject import Subject
 from autotune.lint.training_arguments import Expected, TrainingArguments
 
 _CLIPPING = "gradient_clipping"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from autotune.job.launcher import Launcher
 from autotune.lint.config_values import (
     ZERO,
     fault,
@@ -15,7 +16,7 @@ from autotune.lint.config_values import (
 from autotune.lint.finding import Fix, RefusedBy, Severity
 from autotune.lint.optimizers import configured_optimizer, is_deepspeed_cpu, is_from_torch
 from autotune.lint.rule import Fault, rule
-from autotune.lint.subject import Launcher, Subject
+from autotune.lint.subject import Subject
 
 _OPTIMIZER = f"{ZERO}.offload_optimizer"
 _PARAM = f"{ZERO}.offload_param"

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterator
 
+from autotune.job.launcher import Launcher
 from autotune.lint.config_values import ZERO, fault, flag, is_set, number, value_of
 from autotune.lint.finding import Fix, RefusedBy, Severity
 from autotune.lint.optimizers import (
@@ -13,7 +14,7 @@ from autotune.lint.optimizers import (
     is_tested_class,
 )
 from autotune.lint.rule import Fault, rule
-from autotune.lint.subject import Launcher, Subject
+from autotune.lint.subject import Subject
 
 _TYPE = "optimizer.type"
 _UNTESTED = "zero_allow_untested_optimizer"

@@ -5,7 +5,7 @@ shapes of 160M to 70B, tied embeddings, adapters and frozen layers; stages 0 to 
 gradient sums in fp32, 1 to 64 ranks, fused and eager attention, hpZ.
 """
 
-from autotune.predict.assumed_shape import ASSUMED
+from autotune.job.assumed_shape import ASSUMED
 from autotune.predict.training_job import Training
 
 MEASURED_MARGIN = 0.03

@@ -58,6 +58,8 @@ class DeviceEstimate:
     """By replay under the ceiling; None without one, or by the closed form."""
     init_allocated_bytes: int | None = None
     """After `deepspeed.initialize`."""
+    init_reserved_bytes: int | None = None
+    """The most that `deepspeed.initialize` reserves."""
     parts: tuple[Peak, ...] = ()
     """The highest point of every part of a step."""
     rank: int = 0

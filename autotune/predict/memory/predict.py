@@ -71,7 +71,7 @@ def predict_memory(
         WorkloadError: the model has to be traced, and cannot be.
     """
     outside = outside_bytes(training, emulated=surroundings.emulated)
-    replays = _Replays.of(training, surroundings.device, outside_bytes=outside, program=program)
+    replays = Replays.of(training, surroundings.device, outside_bytes=outside, program=program)
     rank = surroundings.rank
     found = replays.of_peak_rank() if rank is None else replays.of_rank(rank)
     margin = error_margins.margin(training)
@@ -89,6 +89,7 @@ def predict_memory(
         peak_allocated_bytes=found.peak_allocated_bytes,
         peak_reserved_bytes=found.peak_reserved_bytes,
         init_allocated_bytes=found.init_allocated_bytes,
+        init_reserved_bytes=found.init_reserved_bytes,
         outside_bytes=outside,
         margin=margin,
         ceiling_bytes=surroundings.ceiling_bytes,
@@ -107,7 +108,7 @@ def peak_rank(training: Training, device: Device) -> int:
     Raises:
         WorkloadError: the model has to be traced, and cannot be.
     """
-    return _Replays.of(training, device, outside_bytes=0).of_peak_rank().rank
+    return Replays.of(training, device, outside_bytes=0).of_peak_rank().rank
 
 
 def screen_memory(training: Training, surroundings: Surroundings) -> MemoryEstimate:
@@ -134,12 +135,12 @@ def runs_under(training: Training, device: Device, limit_bytes: int) -> bool:
     Raises:
         WorkloadError: the model has to be traced, and cannot be.
     """
-    replays = _Replays.of(training, device, outside_bytes=outside_bytes(training))
+    replays = Replays.of(training, device, outside_bytes=outside_bytes(training))
     return all(replays.of_rank(rank, limit_bytes=limit_bytes).fits for rank in replays.candidates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Replays:
+class Replays:
     """One job on one device, replayed for some rank and under some limit of the allocator."""
 
     training: Training
@@ -157,6 +158,7 @@ class _Replays:
         outside_bytes: int,
         program: Program | None = None,
     ) -> Self:
+        """Return the replays of a job, of its family's program unless one is given."""
         return cls(
             training=training,
             program=program or program_of(training),
@@ -170,6 +172,7 @@ class _Replays:
         return peak_ranks(self.training, self.program.parameters)
 
     def of_rank(self, rank: int, *, limit_bytes: int | None = None) -> Replayed:
+        """Return a rank's replay, under a limit of the allocator if one is given."""
         return replay(
             self.training,
             self.program,

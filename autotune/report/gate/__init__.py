@@ -28,7 +28,7 @@ class Writer(Protocol):
 WRITERS: Mapping[str, Writer] = {
     "json": lambda results, *, strict: json_object(results),
     "junit": junit_xml,
-    "github": lambda results, *, strict: github_annotations(results),
+    "github": github_annotations,
     "sarif": lambda results, *, strict: sarif_log(results),
 }
 """Every form but `text`, which is printed on a console."""

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 from autotune.gate.result import GateResult
 from autotune.lint.finding import Finding, Severity
+from autotune.predict.memory.fit import Answer
 from autotune.report.gate.paths import shown_path, whole_message
+from autotune.report.gate.predicted import memory_line, needs_saying
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 _IN_MESSAGE = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
@@ -15,10 +17,18 @@ _IN_PROPERTY = _IN_MESSAGE | str.maketrans({":": "%3A", ",": "%2C"})
 """As GitHub's own toolkit escapes them (`packages/core/src/command.ts`)."""
 
 
-def github_annotations(results: Sequence[GateResult]) -> str:
-    """Return a workflow command per finding; nothing where nothing was found."""
+def github_annotations(results: Sequence[GateResult], *, strict: bool = False) -> str:
+    """Return a workflow command per finding, and one where memory is not judged or assumes."""
     lines = [_command(result, finding) for result in results for finding in result.findings]
+    lines += [_memory(result, strict=strict) for result in results if needs_saying(result)]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _memory(result: GateResult, *, strict: bool) -> str:
+    fails = strict and result.answer.answer is Answer.NOT_JUDGED
+    file = shown_path(result.file).translate(_IN_PROPERTY)
+    message = memory_line(result).translate(_IN_MESSAGE)
+    return f"::{'error' if fails else 'notice'} file={file},title=memory::{message}"
 
 
 def _command(result: GateResult, finding: Finding) -> str:

@@ -11,8 +11,9 @@ from xml.etree import ElementTree as ET
 from autotune.gate.result import DEVICE_MEMORY, GateResult
 from autotune.gate.rules import all_rules
 from autotune.lint.finding import Finding, Severity
+from autotune.predict.memory.fit import Answer
 from autotune.report.gate.paths import shown_path, whole_message
-from autotune.report.gate.predicted import assuming_words, predicted_words
+from autotune.report.gate.predicted import memory_line, needs_saying
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold, escaped or not."""
@@ -37,9 +38,11 @@ def _suite(result: GateResult, *, strict: bool) -> ET.Element:
     # Rules that found nothing are tests that passed, so that a report is never empty.
     cases += [_passed(name, rule) for rule in all_rules() if rule not in found]
     for case in cases:
-        if case.get("name") == DEVICE_MEMORY and result.assumptions:
-            told = f"{predicted_words(result)}{assuming_words(result)}"
-            ET.SubElement(case, "system-out").text = _as_xml(told)
+        if case.get("name") == DEVICE_MEMORY and needs_saying(result):
+            text = _as_xml(memory_line(result))
+            if strict and result.answer.answer is Answer.NOT_JUDGED:
+                ET.SubElement(case, "failure", type=DEVICE_MEMORY, message=text)
+            ET.SubElement(case, "system-out").text = text
     suite.extend(cases)
     suite.set("tests", str(len(cases)))
     suite.set("failures", str(sum(case.find("failure") is not None for case in cases)))

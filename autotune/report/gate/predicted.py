@@ -1,25 +1,38 @@
-"""What was predicted of a config's memory, in words."""
+"""The answer about memory, in one sentence for every format."""
 
 from autotune.gate.result import GateResult
 from autotune.job.ceiling import format_gib
+from autotune.plan.memory_answer import format_odds
+from autotune.predict.memory.fit import Answer
+
+_WORDS = {
+    Answer.FITS: "memory fits",
+    Answer.DOES_NOT_FIT: "memory does not fit",
+    Answer.NOT_JUDGED: "memory not judged",
+}
 
 
-def predicted_words(result: GateResult) -> str | None:
-    """Return need and room of device and host; None where no memory was predicted.
-
-    What nobody said is not among them: see `assuming_words`.
-    """
-    if result.memory is None:
-        return None
-    device, host = result.memory["device"], result.memory["host"]
-    words = f"predicted {format_gib(device['needed_bytes'])}"
-    if device.get("ceiling_bytes"):
-        words += f" of {format_gib(device['ceiling_bytes'])}"
-    if host.get("ceiling_bytes"):
+def memory_line(result: GateResult) -> str:
+    """Return the answer, need and room of device and host, and what was assumed."""
+    answer, words = result.answer, _WORDS[result.answer.answer]
+    if answer.reason is not None:
+        words += f": {answer.reason.removeprefix('memory is not judged: ')}"
+    memory = answer.to_json()
+    if memory is None:
+        return words
+    device, host = memory["device"], memory["host"]
+    words += f", predicted {format_gib(device['needed_bytes'])}"
+    if device["limit_bytes_of_device"]:
+        words += f" of {format_gib(device['limit_bytes_of_device'])}"
+    if host["ceiling_bytes"]:
         words += f", host {format_gib(host['total_bytes'])} of {format_gib(host['ceiling_bytes'])}"
+    if answer.is_near_edge:
+        words += f", near the edge: the odds that it runs are {format_odds(answer.odds)}"
+    if answer.assumed:
+        words += f"; assumed: {'; '.join(answer.assumed)}"
     return words
 
 
-def assuming_words(result: GateResult) -> str:
-    """Return what the verdict on memory rests on, to be put behind it; empty if on nothing."""
-    return f", assuming {'; '.join(result.assumptions)}" if result.assumptions else ""
+def needs_saying(result: GateResult) -> bool:
+    """Whether formats that list findings alone have to print the answer too."""
+    return result.answer.answer is Answer.NOT_JUDGED or bool(result.answer.assumed)

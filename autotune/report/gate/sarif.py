@@ -14,6 +14,7 @@ from autotune.gate.rules import all_rules
 from autotune.lint.finding import Finding
 from autotune.lint.rule_info import RuleInfo
 from autotune.report.gate.paths import shown_path, whole_message
+from autotune.report.gate.predicted import memory_line
 
 SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -38,6 +39,12 @@ def sarif_log(results: Sequence[GateResult]) -> str:
                     }
                 },
                 "columnKind": "unicodeCodePoints",
+                "invocations": [
+                    {
+                        "executionSuccessful": True,
+                        "toolExecutionNotifications": [_memory(result) for result in results],
+                    }
+                ],
                 "results": [entry for result in results for entry in _results(result, places)],
             }
         ],
@@ -51,6 +58,15 @@ def _rule(rule: RuleInfo) -> Mapping[str, Any]:
         "shortDescription": {"text": rule.summary},
         "fullDescription": {"text": rule.page},
         "defaultConfiguration": {"level": rule.severity.value},
+    }
+
+
+def _memory(result: GateResult) -> Mapping[str, Any]:
+    location = {"artifactLocation": {"uri": quote(shown_path(result.file))}}
+    return {
+        "level": "note",
+        "message": {"text": memory_line(result)},
+        "locations": [{"physicalLocation": location}],
     }
 
 

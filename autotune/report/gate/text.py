@@ -10,7 +10,7 @@ from autotune.job.ceiling import format_gib
 from autotune.lint.finding import Finding, Severity, Verdict
 from autotune.lint.rule_info import RuleInfo
 from autotune.report.gate.paths import shown_path
-from autotune.report.gate.predicted import assuming_words, predicted_words
+from autotune.report.gate.predicted import memory_line
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 _VERDICT_STYLES = {
@@ -34,9 +34,9 @@ def print_result(result: GateResult) -> None:
                 if not _has_same_way_out(finding, following):
                     _print_way_out(console, finding)
     line = Text.assemble(f"{name}: ", (result.verdict.value, _VERDICT_STYLES[result.verdict]))
-    line.append(f" ({'; '.join(_circumstances(result))})", style="dim")
-    # Not dim: a verdict that rests on it would be misread without it.
-    line.append(assuming_words(result))
+    line.append(f" ({'; '.join(_circumstances(result))}) ", style="dim")
+    # Not dim: a verdict would be misread without it.
+    line.append(memory_line(result))
     console.print(line)
 
 
@@ -88,11 +88,6 @@ def _print_way_out(console: Console, finding: Finding) -> None:
 def _circumstances(result: GateResult) -> list[str]:
     asked = result.deepspeed
     words = [f"DeepSpeed {asked.version or 'unknown'}, {asked.how}"]
-    if (predicted := predicted_words(result)) is not None:
-        words.append(predicted)
-    elif result.memory_reason is not None:
-        reason = result.memory_reason.removeprefix("memory is not judged: ")
-        words.append(f"memory not judged: {reason}")
     if result.measured is not None and result.measured["tokens_per_s"] is not None:
         measured = result.measured
         words.append(

@@ -10,9 +10,11 @@ import pytest
 
 from autotune import dotted
 from autotune.errors import GateError
-from autotune.gate import GateRequest, GateResult, gate
+from autotune.gate import GateResult, gate
 from autotune.gate.baseline.compare import RULE_INFOS
+from autotune.job.origin import Origin
 from autotune.lint.finding import Finding, Verdict
+from tests.asked import gate_request
 from tests.gate.records import write
 
 RULES = {page.id for page in RULE_INFOS}
@@ -24,7 +26,7 @@ def _gated(
     chosen = write(folder / "ds_config.json", record["ds_config"] if config is None else config)
     written = write(folder / "record.json", record)
     with patch("autotune.gate.baseline.drift.version", _as_recorded):
-        return gate(GateRequest(ds_config=str(chosen), baseline=written, **options))
+        return gate(gate_request(ds_config=str(chosen), baseline=written, **options))
 
 
 def _as_recorded(package: str) -> str:
@@ -53,14 +55,11 @@ def test_memory_is_judged_at_the_records_length_where_no_option_says_one(
     job: dict[str, Any] = {"model": "tiny", "gpus": 2, "gpu_memory": "80GiB"}
     known: dict[str, Any] = {"seq_len": 512, "activation_checkpointing": True}
     open_, said = (_gated(tmp_path, record, **job | options) for options in ({}, known))
-    assert open_.memory is not None
-    assert said.memory is not None
-    assert open_.memory["device"] == said.memory["device"]
-    assert open_.assumptions == (
-        "sequences of 512 tokens (as in the record)",
-        "with activation checkpointing (as in the record)",
-    )
-    assert said.assumptions == ()
+    by_record, by_options = open_.answer.to_json(), said.answer.to_json()
+    assert by_record is not None
+    assert by_record == by_options
+    assert {open_.job.facts[name].origin for name in known} == {Origin.RECORD}
+    assert {said.job.facts[name].origin for name in known} == {Origin.OPTION}
 
 
 @pytest.mark.parametrize(
@@ -132,7 +131,7 @@ def test_versions_are_those_installed_here(tmp_path: Path, record: dict[str, Any
     record["environment"]["torch"] = "1.0"
     chosen = write(tmp_path / "ds_config.json", record["ds_config"])
     written = write(tmp_path / "record.json", record)
-    result = gate(GateRequest(ds_config=str(chosen), baseline=written))
+    result = gate(gate_request(ds_config=str(chosen), baseline=written))
     assert any(version("torch") in finding.message for finding in result.findings)
 
 
@@ -209,7 +208,7 @@ def test_a_record_without_a_config_is_refused(tmp_path: Path, record: dict[str, 
     chosen = write(tmp_path / "mine.json", record.pop("ds_config"))
     written = write(tmp_path / "record.json", record)
     with pytest.raises(GateError, match="holds no ds_config, and there is none beside it"):
-        gate(GateRequest(ds_config=str(chosen), baseline=written))
+        gate(gate_request(ds_config=str(chosen), baseline=written))
 
 
 @pytest.mark.parametrize(
@@ -230,4 +229,4 @@ def test_what_is_no_record_is_refused(tmp_path: Path, text: str, message: str) -
     path.write_text(text, encoding="utf-8")
     config = write(tmp_path / "ds_config.json", {"train_batch_size": 8})
     with pytest.raises(GateError, match=message):
-        gate(GateRequest(ds_config=str(config), baseline=path))
+        gate(gate_request(ds_config=str(config), baseline=path))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from autotune.errors import ConfigError
-from autotune.gate import GateRequest, gate
+from autotune.gate import gate
 from autotune.gate.baseline.measure import Measured, compare_measured, measure, noise_band
 from autotune.gate.baseline.record import read_record
 from autotune.lint.finding import Severity, Verdict
@@ -18,6 +18,7 @@ from autotune.lint.subject import Subject
 from autotune.study.outcome import Outcome, Status
 from autotune.study.record import Record
 from autotune.study.step_times import Interval
+from tests.asked import gate_request
 from tests.cli.calls import autotune, autotune_here
 from tests.gate.records import write
 from tests.real_study import RealStudy
@@ -161,7 +162,7 @@ def test_a_run_that_fails_is_an_error_with_its_reason(tmp_path: Path, recorded: 
 def test_a_config_with_errors_is_not_run(tmp_path: Path, record: dict[str, Any]) -> None:
     config = write(tmp_path / "ds_config.json", record["ds_config"] | {"bf16": {"enabledd": True}})
     written = write(tmp_path / "record.json", record)
-    result = gate(GateRequest(ds_config=str(config), baseline=written, measure=True))
+    result = gate(gate_request(ds_config=str(config), baseline=written, measure=True))
     assert result.verdict is Verdict.ERROR
     assert result.measured is None
     assert "not-measured" in [finding.rule for finding in result.findings]
@@ -194,12 +195,12 @@ def test_runs_are_announced_once_nothing_stands_in_their_way(
     monkeypatch.setattr("autotune.gate.baseline.measure.measure", measure_nothing)
     config = write(tmp_path / "ds_config.json", record["ds_config"])
     written = write(tmp_path / "record.json", record)
-    asked = GateRequest(ds_config=str(config), baseline=written, measure=True)
-    result = gate(asked, told=told.append)
+    asked = gate_request(ds_config=str(config), baseline=written, measure=True)
+    result = gate(asked, on_start=told.append)
     assert "nothing was measured: no pool here" in [f.message for f in result.findings]
     write(config, record["ds_config"] | {"bf16": {"enabledd": True}})
     told.clear()
-    assert gate(asked, told=told.append).verdict is Verdict.ERROR
+    assert gate(asked, on_start=told.append).verdict is Verdict.ERROR
     assert told == []
 
 

@@ -5,33 +5,19 @@ import pytest
 
 from autotune import dotted
 from autotune.gate.fit.cheapest_remedies import Change, cheapest_changes, suggestion
-from autotune.gate.fit.job import Job, read_job
-from autotune.gate.fit.memory_fit import Judged, judge_estimate
-from autotune.predict.memory.verdict import Room
-from tests.gate.judging import config, judge, setting, subject
+from autotune.plan.planned_job import PlannedJob
+from autotune.predict.memory.fit import Answer, Fit
+from tests.gate.judging import config, judge, planned
 
 OFFLOAD: dict[str, Any] = {"offload_optimizer": {"device": "cpu"}}
 
 
-def over(
-    ds_config: dict[str, Any],
-    *,
-    model: str = "7b",
-    device: str = "a100-80gb",
-    host_gib: float | None = None,
-    **launch: Any,
-) -> tuple[Job, Judged]:
-    """Return a job that does not fit, and how it was judged."""
-    asked = setting(model, device=device, host_gib=host_gib)
-    job = read_job(
-        subject(ds_config, **launch),
-        shape=asked.shape,
-        device=asked.device,
-        host_bytes=asked.host_bytes,
-    )
-    judged = judge_estimate(job, job.settings[-1])
-    assert {judged.device, judged.host} != {Room.FITS}
-    return job, judged
+def over(ds_config: dict[str, Any], **options: Any) -> tuple[PlannedJob, Fit]:
+    """Return a job that does not fit, and how it fits."""
+    job = planned(ds_config, **options)
+    fit = job.fit(job.settings[-1])
+    assert fit.answer is not Answer.FITS
+    return job, fit
 
 
 JOBS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -66,43 +52,42 @@ JOBS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.fixture(params=JOBS, ids=str)
-def found(request: pytest.FixtureRequest) -> tuple[Job, Judged, tuple[Change, ...]]:
+def found(request: pytest.FixtureRequest) -> tuple[PlannedJob, Fit, tuple[Change, ...]]:
     ds_config, told = JOBS[request.param]
-    job, judged = over(ds_config, **told)
-    changes = cheapest_changes(job, judged)
+    job, fit = over(ds_config, **told)
+    changes = cheapest_changes(job, fit)
     assert changes
-    return job, judged, changes
+    return job, fit, changes
 
 
 def test_with_a_change_the_job_fits_by_replay_too(
-    found: tuple[Job, Judged, tuple[Change, ...]],
+    found: tuple[PlannedJob, Fit, tuple[Change, ...]],
 ) -> None:
-    job, judged, changes = found
+    job, fit, changes = found
     for change in changes:
-        settings = judged.settings
+        settings = fit.settings
         if any(remedy.checkpointing for remedy in change.remedies):
             settings = replace(settings, activation_checkpointing=True)
         changed = replace(job, ds_config=dotted.updated(job.ds_config, change.put))
-        again = judge_estimate(changed, settings)
-        assert (again.device, again.host) == (Room.FITS, Room.FITS), change.text
+        assert changed.fit(settings).answer is Answer.FITS, change.text
 
 
-def test_a_change_keeps_the_global_batch(found: tuple[Job, Judged, tuple[Change, ...]]) -> None:
-    job, judged, changes = found
-    sequences = judged.training.micro_batch_size * judged.training.accumulation
+def test_a_change_keeps_the_global_batch(found: tuple[PlannedJob, Fit, tuple[Change, ...]]) -> None:
+    job, fit, changes = found
+    sequences = fit.training.micro_batch_size * fit.training.accumulation
     for change in changes:
-        training = job.training(judged.settings, change.put)
+        training = job.training(fit.settings, change.put)
         assert training.micro_batch_size * training.accumulation == sequences
 
 
-def test_the_cheapest_comes_first(found: tuple[Job, Judged, tuple[Change, ...]]) -> None:
+def test_the_cheapest_comes_first(found: tuple[PlannedJob, Fit, tuple[Change, ...]]) -> None:
     _, _, changes = found
     assert 1 <= len(changes) <= 3
     speeds = [change.speed or 0 for change in changes]
     assert speeds == sorted(speeds, reverse=True)
 
 
-def test_no_change_holds_another_one(found: tuple[Job, Judged, tuple[Change, ...]]) -> None:
+def test_no_change_holds_another_one(found: tuple[PlannedJob, Fit, tuple[Change, ...]]) -> None:
     _, _, changes = found
     texts = [{remedy.kind: remedy.put for remedy in change.remedies} for change in changes]
     for one in texts:
@@ -113,11 +98,12 @@ def test_no_change_holds_another_one(found: tuple[Job, Judged, tuple[Change, ...
 def test_what_only_the_formulas_let_pass_is_not_offered() -> None:
     """A third of a stage 3 job's peak may be lost to fragmentation, which a replay sees."""
     ds_config, told = JOBS["fragmented"]
-    job, judged = over(ds_config, **told)
+    job, fit = over(ds_config, **told)
     one = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4}
-    assert job.screen(job.training(judged.settings, one)).fits
-    assert job.predict(job.training(judged.settings, one)).device.fits is False
-    assert one not in [change.put for change in cheapest_changes(job, judged)]
+    assert job.screen(job.training(fit.settings, one)).fits
+    changed = replace(job, ds_config=dotted.updated(job.ds_config, one))
+    assert changed.fit(fit.settings).is_pressed
+    assert one not in [change.put for change in cheapest_changes(job, fit)]
 
 
 def test_three_ways_where_there_are_three() -> None:
@@ -166,9 +152,9 @@ def test_a_program_with_its_own_optimizer_is_not_offered_the_cpus() -> None:
 
 def test_a_device_of_unknown_speed_still_has_ways_out() -> None:
     ds_config, told = JOBS["too many activations"]
-    job, judged = over(ds_config, **told)
+    job, fit = over(ds_config, **told)
     memory_alone = replace(job, device=replace(job.device, bf16_flops=0.0, fp32_flops=0.0))
-    lines = suggestion(memory_alone, judged).splitlines()
+    lines = suggestion(memory_alone, fit).splitlines()
     assert lines[0] == "activation checkpointing in the model (predicted: 46 of 79 GiB)"
     assert "tokens/s" not in "".join(lines)
 

@@ -18,13 +18,14 @@ def rules(ds_config: dict[str, Any], **told: Any) -> set[str]:
 def test_offload_of_what_fits_is_named_with_its_price() -> None:
     """deepspeedai/DeepSpeed#6834: 10 s an optimizer step with both offloads, 0.2 s without."""
     judgement = judge(config(3, **FULL_OFFLOAD), model=72e9, gpus=32, nodes=4, seq_len=None)
-    assert fields(judgement) == [
+    # The first is that no sequence length is given.
+    assert fields(judgement)[1:] == [
         "zero_optimization.offload_optimizer",
         "zero_optimization.offload_param",
     ]
-    message = judgement.findings[0].message
+    message = judgement.findings[1].message
     assert "is predicted to fit without it" in message
-    assert "with activation checkpointing at 2048 tokens" in message
+    assert "with activation checkpointing" in message
     assert "an optimizer step instead of 5.9 s" in message
 
 
@@ -55,7 +56,7 @@ def test_stage_3_of_frozen_weights_that_fit_is_named() -> None:
     """hiyouga/LlamaFactory#3499: 20 minutes at stage 3, 17 s at stage 2."""
     told: dict[str, Any] = {"model": 8e9, "gpus": 3, "seq_len": 1_024}
     ds_config = config(3, gradient_accumulation_steps=2)
-    judgement = judge(ds_config, num_trainable=20_000_000, **told)
+    judgement = judge(ds_config, trainable_params=20_000_000, **told)
     assert fields(judgement) == ["zero_optimization.stage"]
     assert judgement.findings[0].rule == "needless-sharding"
     assert judgement.findings[0].suggestion == "zero_optimization.stage: 2"
@@ -72,5 +73,5 @@ def test_stage_3_of_frozen_weights_that_fit_is_named() -> None:
     ],
 )
 def test_stage_3_that_is_needed_is_not_named(model: float, device: str, trained: int) -> None:
-    said: dict[str, Any] = {"num_trainable": trained, "seq_len": 201}
+    said: dict[str, Any] = {"trainable_params": trained, "seq_len": 201}
     assert "needless-sharding" not in rules(config(3), model=model, device=device, **said)

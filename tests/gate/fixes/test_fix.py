@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import GateError
-from autotune.gate import GateRequest, gate
+from autotune.gate import gate
 from autotune.gate.fixes.fix import Fixed, _edited_or_none, fix_config
-from autotune.gate.inputs import planned_launch, read_subject
+from autotune.gate.inputs import read_subject
 from autotune.lint.finding import Verdict
+from tests.asked import gate_request
 
 TEXT = """{
   "train_micro_batch_size_per_gpu": 1, // per GPU
@@ -23,7 +24,7 @@ TEXT = """{
 
 
 def _fixed(text: str, *, name: str = "ds_config.json", rewrite: bool = False) -> Fixed:
-    return fix_config(GateRequest(ds_config=name), text.encode(), rewrite=rewrite)
+    return fix_config(gate_request(ds_config=name), text.encode(), rewrite=rewrite)
 
 
 def test_safe_fixes_are_applied_and_comments_stay() -> None:
@@ -37,7 +38,7 @@ def test_the_fixed_config_passes_and_is_not_fixed_again() -> None:
     fixed = _fixed(TEXT)
     assert _fixed(fixed.after).after == fixed.after
     assert _fixed(fixed.after).diff == ""
-    request = GateRequest(ds_config="ds_config.json")
+    request = gate_request(ds_config="ds_config.json")
     assert gate(request, text=TEXT.encode()).verdict is Verdict.ERROR
     assert gate(request, text=fixed.after.encode()).verdict is not Verdict.ERROR
 
@@ -56,7 +57,7 @@ def test_a_file_without_a_last_line_break_keeps_the_diff_readable() -> None:
 
 
 def test_what_is_ignored_or_only_a_person_can_decide_stays() -> None:
-    request = GateRequest(ds_config="c.json", ignore=frozenset({"unknown-key"}))
+    request = gate_request(ds_config="c.json", ignore=frozenset({"unknown-key"}))
     fixed = fix_config(request, TEXT.encode())
     assert "reduce_bucket_syze" in fixed.after
     undecidable = '{"train_batch_size": "many"}'
@@ -88,8 +89,7 @@ def test_an_accelerate_yaml_is_not_touched() -> None:
 def test_an_edit_that_does_not_read_back_is_not_taken() -> None:
     """A config inside another file: a new key of it would land outside."""
     text = '{"deepspeed": {"train_batch_size": 8}, "model": "x"}'
-    launch = planned_launch(GateRequest(ds_config="train.json"))
-    document = read_subject(text.encode(), "train.json", launch=launch)
+    document = read_subject(text.encode(), gate_request(ds_config="train.json"))
     assert document.subject is not None
     assert document.subject.config == {"train_batch_size": 8}
     wanted = {"train_batch_size": 8, "steps_per_print": 1}
@@ -102,7 +102,7 @@ def test_every_fix_of_the_cases_mends_its_own_finding() -> None:
     assert len(folders) > 40
     num_fixed = 0
     for path in folders:
-        request = GateRequest(ds_config=str(path))
+        request = gate_request(ds_config=str(path))
         text = path.read_bytes()
         fixed = fix_config(request, text, rewrite=True)
         before = {(f.rule, f.field) for f in gate(request, text=text).findings}

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 import yaml
 
+from autotune.job.launcher import Launcher
 from autotune.lint.document.accelerate import built_ds_config
 from autotune.lint.document.accelerate_faults import SECTION_KEYS, TOP_LEVEL_KEYS
 from autotune.lint.document.document import Document, read_document
 from autotune.lint.finding import Finding, Severity
-from autotune.lint.subject import Launch, Launcher
+from autotune.lint.subject import Launch
 
 _BASE = {
     "compute_environment": "LOCAL_MACHINE",

@@ -2,10 +2,11 @@ from pathlib import Path
 
 import pytest
 
+from autotune.job.launcher import Launcher
 from autotune.lint.document.document import Document, read_document
 from autotune.lint.document.reading_rules import READING_RULES
 from autotune.lint.finding import Finding, Fix, Severity
-from autotune.lint.subject import Launch, Launcher
+from autotune.lint.subject import Launch
 
 
 def _read(data: bytes | str, name: str = "ds_config.json", **launch: object) -> Document:

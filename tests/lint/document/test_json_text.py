@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.job.launcher import Launcher
 from autotune.lint.document.json_text import read_json
 from autotune.lint.finding import Severity
-from autotune.lint.subject import Launcher
 
 _leaf = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8)
 _keys = st.text(st.characters(codec="utf-8", exclude_characters="."), min_size=1, max_size=8)

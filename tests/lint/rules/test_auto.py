@@ -3,9 +3,10 @@ from typing import Any
 import pytest
 
 from autotune import dotted
+from autotune.job.launcher import Launcher
 from autotune.lint.finding import Finding, RefusedBy, Severity
 from autotune.lint.rules.auto import auto_outside_hf, auto_unfilled
-from autotune.lint.subject import Launch, Launcher, Subject
+from autotune.lint.subject import Launch, Subject
 
 
 def _found(*keys: str, launcher: Launcher, **others: Any) -> list[Finding]:

@@ -5,9 +5,10 @@ from deepspeed.runtime.config import DeepSpeedConfig
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.job.launcher import Launcher
 from autotune.lint.finding import Finding, Severity
 from autotune.lint.rules.batch import MICRO, STEPS, TRAIN, batch_arithmetic
-from autotune.lint.subject import Launch, Launcher, Subject
+from autotune.lint.subject import Launch, Subject
 
 
 def _found(config: dict[str, Any], **launch: Any) -> list[Finding]:

@@ -2,8 +2,9 @@ from typing import Any
 
 import pytest
 
+from autotune.job.launcher import Launcher
 from autotune.lint.rules.hf import hf_refuses, hf_saves_shards
-from autotune.lint.subject import Launch, Launcher, Subject
+from autotune.lint.subject import Launch, Subject
 
 _ZERO = {"zero_optimization": {"stage": 2}}
 

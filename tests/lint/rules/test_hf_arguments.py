@@ -6,9 +6,10 @@ from transformers import TrainingArguments as RealTrainingArguments
 from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
 
 from autotune import dotted
+from autotune.job.launcher import Launcher
 from autotune.lint.finding import Finding, Severity
 from autotune.lint.rules.hf_arguments import hf_mismatch, hf_unheard, hf_unsupported
-from autotune.lint.subject import Launch, Launcher, Subject
+from autotune.lint.subject import Launch, Subject
 from autotune.lint.training_arguments import TrainingArguments
 
 _ZERO = {"zero_optimization": {"stage": 2}}

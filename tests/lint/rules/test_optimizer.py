@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from autotune.job.launcher import Launcher
 from autotune.lint.rules.optimizer import RULES
-from autotune.lint.subject import Launcher
 from tests.lint.rules.asking import findings, told, zero
 
 UNTESTED = "zero_allow_untested_optimizer"

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from autotune.job.launcher import Launcher
 from autotune.lint.check import lint
 from autotune.lint.finding import Finding, RefusedBy, Severity
 from autotune.lint.rules import types
-from autotune.lint.subject import Launch, Launcher, Subject
+from autotune.lint.subject import Launch, Subject
 
 ZERO = "zero_optimization"
 

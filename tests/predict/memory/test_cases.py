@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from autotune.job.assumed_shape import assumed_shape
 from autotune.job.ceiling import GIB
 from autotune.job.device import Device, find_device
 from autotune.job.workload import Workload
-from autotune.predict.assumed_shape import assumed_shape
 from autotune.predict.memory.estimate import MemoryEstimate
 from autotune.predict.memory.predict import Surroundings, predict_memory
 from autotune.predict.memory.verdict import assumptions, judge

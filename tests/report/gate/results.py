@@ -3,7 +3,11 @@
 from typing import Any
 
 from autotune.gate.result import AskedDeepSpeed, GateResult
+from autotune.job.job import Job
+from autotune.job.resolve import resolve_job
 from autotune.lint.finding import Finding, Fix, Severity
+from autotune.plan.memory_answer import MemoryAnswer
+from autotune.predict.memory.fit import Answer
 
 NASTY = '50% of "a", <b> & c: d,\r\n[/b] \ufffe é'
 """What XML, a workflow command and rich's markup each have trouble with."""
@@ -36,7 +40,8 @@ def result(*findings: Finding, **changes: Any) -> GateResult:
             "ds_config": name,
             "file": name,
             "findings": findings,
-            "memory_reason": "no --model and no --params",
+            "answer": MemoryAnswer(answer=Answer.NOT_JUDGED, reason="give --model or --params"),
+            "job": resolve_job(Job()),
             "deepspeed": AskedDeepSpeed(version="0.19.8", how="table of fields"),
             **changes,
         }

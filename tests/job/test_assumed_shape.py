@@ -1,7 +1,7 @@
 import pytest
 
 from autotune.errors import WorkloadError
-from autotune.predict.assumed_shape import assumed_shape
+from autotune.job.assumed_shape import assumed_shape
 from autotune.predict.memory.error_margins import UNMEASURED_MARGIN, margin, unmeasured
 from tests.predict.jobs import job
 

@@ -6,8 +6,8 @@ written one that is most alike, and says so.
 
 from dataclasses import replace
 
+from autotune.job.assumed_shape import ASSUMED, assumed_shape
 from autotune.job.model_shape import ModelShape
-from autotune.predict.assumed_shape import ASSUMED, assumed_shape
 from autotune.predict.program.families import HAND_WRITTEN
 
 _GATED = (

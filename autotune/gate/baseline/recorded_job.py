@@ -1,0 +1,64 @@
+"""What a record says about the job that its numbers are of."""
+
+from dataclasses import fields
+from typing import Any
+
+from autotune.errors import HardwareError
+from autotune.job.batch import MICRO_BATCH
+from autotune.job.device import find_gpu
+from autotune.job.job import Job
+from autotune.job.origin import Origin
+from autotune.job.resolve import RecordedJob
+from autotune.job.trainer import positive
+from autotune.study.record import Record
+
+_KEPT = (
+    "gpu_type",
+    "gpu_memory",
+    "memory_ceiling",
+    "host_memory",
+    "nodes",
+    "gpus_per_node",
+    "link",
+)
+"""Facts about the site that only a record's job states."""
+_STATED = (Origin.OPTION, Origin.JOB_FILE, Origin.DS_CONFIG, Origin.HF_ARGS)
+_NAMES = frozenset(field.name for field in fields(Job))
+
+
+def recorded_job(record: Record) -> RecordedJob:
+    """Return the job of a record, for facts that no other source states."""
+    workload, settings = record.workload, record.model_settings
+    checkpointing = settings.get("activation_checkpointing")
+    attention = settings.get("attn_implementation")
+    stated = {name: value for name, value in _stated(record).items() if name in _KEPT}
+    return RecordedJob(
+        job=Job(
+            **{"gpu_type": _gpu_type(record), **stated},
+            gpus=workload.world_size,
+            seq_len=workload.seq_len,
+            precision=workload.precision,
+            activation_checkpointing=checkpointing if isinstance(checkpointing, bool) else None,
+            attn_implementation=attention if isinstance(attention, str) else None,
+            cpu_threads=positive(record.environment.get("threads_per_rank")),
+        ),
+        shape=workload.model,
+        micro_batch_size=positive(record.ds_config.get(MICRO_BATCH)),
+    )
+
+
+def _stated(record: Record) -> dict[str, Any]:
+    """Return what the options of the run, its job file or its base stated."""
+    return {
+        name: fact["value"]
+        for name, fact in (record.job or {}).items()
+        if name in _NAMES and fact["value"] is not None and fact["origin"] in _STATED
+    }
+
+
+def _gpu_type(record: Record) -> str | None:
+    """Return the catalogue's name of the devices; None of CPU ranks and unknown devices."""
+    try:
+        return None if record.device_model is None else find_gpu(record.device_model).name
+    except HardwareError:
+        return None

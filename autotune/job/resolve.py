@@ -1,0 +1,286 @@
+"""One job from all that is known about it: the same for `run`, `plan`, `gate` and Python.
+
+Every source is a partial `Job`. Of two that state a fact the first counts: option, job file,
+ds_config, TrainingArguments, record, preset. Each fact keeps its origin.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import JobError
+from autotune.job.assumed_shape import assumed_shape
+from autotune.job.batch import Batch, resolve_batch
+from autotune.job.job import Job
+from autotune.job.job_file import find_job_file, read_job_file
+from autotune.job.launcher import Launcher
+from autotune.job.model_shape import ModelShape, load_model_shape
+from autotune.job.origin import Fact, Origin
+from autotune.job.precision import precision_of
+from autotune.job.site import DEFAULT_CEILING, Site, resolve_site
+from autotune.job.trainer import job_of_hf_args, read_hf_args
+from autotune.job.workload import DEFAULT_SEQ_LEN, TINY_SEQ_LEN
+from autotune.lint.subject import Launch, Subject
+from autotune.predict.links.probe_file import read_probe
+
+DEFAULT_OPTIMIZER = "AdamW"
+_ASSUMPTIONS = {
+    "seq_len": ("sequence length", "--seq-len"),
+    "micro_batch_size": ("micro batch", "--hf-args"),
+    "precision": ("precision", "--precision"),
+    "optimizer": ("optimizer", "--client-optimizer"),
+}
+"""Facts that are taken from a default where no source states them, and what would."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedJob:
+    """What a record says about the job that its numbers are of."""
+
+    job: Job
+    shape: ModelShape
+    micro_batch_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedJob:
+    """A job, completed, and where each fact comes from."""
+
+    job: Job
+    """Every field from its first source; None is not known, presets included."""
+    facts: Mapping[str, Fact]
+    """The fields that are known, and `micro_batch_size`, `optimizer` and the presets taken."""
+    subject: Subject
+    """The ds_config, empty where none is given, and the launch as far as it is known."""
+    shape: ModelShape | None
+    """The model's, or an assumed one where only its size is known."""
+    site: Site
+    batch: Batch | None
+    """None where the number of data-parallel ranks is not known."""
+    seq_len: int
+    precision: str
+    optimizer: str
+    attn_implementation: str
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What no source states and was taken all the same, a phrase each."""
+        return tuple(
+            f"{word} {self.facts[name].value} ({self.facts[name].origin.value}; {option} not given)"
+            for name, (word, option) in _ASSUMPTIONS.items()
+            if name in self.facts and self.facts[name].origin.is_assumed
+        )
+
+    def is_open(self, name: str) -> bool:
+        """Whether no source states a fact, so that it may well be another one."""
+        fact = self.facts.get(name)
+        return fact is None or fact.origin.is_assumed
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values: each fact with its origin."""
+        return {name: fact.to_json() for name, fact in self.facts.items()}
+
+
+def resolve_job(
+    described: Job,
+    *,
+    subject: Subject | None = None,
+    job_file: Path | None = None,
+    record: RecordedJob | None = None,
+    shape: ModelShape | None = None,
+) -> ResolvedJob:
+    """Complete a job from everything that is known about it.
+
+    Args:
+        described: the options.
+        subject: the ds_config that is judged, or that of `--base`, with what its file says of
+            the launch; None without one.
+        job_file: the job file; None looks for `autotune.yaml` in the current folder.
+        record: what a record says, for `--baseline`.
+        shape: a model that is read already, in the place of the job's.
+
+    Raises:
+        AutotuneError: a source is wrong; every fault is named.
+    """
+    path = find_job_file(job_file)
+    sources = [(Origin.OPTION, described)]
+    if path is not None:
+        sources.append((Origin.JOB_FILE, read_job_file(path)))
+    early, _ = _merged(sources)
+    hf_args = read_hf_args(early.hf_args) if early.hf_args is not None else None
+    subject = subject or Subject(config={})
+    sources.append((Origin.DS_CONFIG, _job_of_subject(subject)))
+    if hf_args is not None:
+        sources.append((Origin.HF_ARGS, job_of_hf_args(hf_args)))
+    if record is not None:
+        sources.append((Origin.RECORD, record.job))
+    job, facts = _merged(sources)
+    shape = shape or _shape(job, record)
+    launcher = job.launcher or (Launcher.HF if hf_args is not None else Launcher.DEEPSPEED)
+    launch = _launch(job, shape, launcher=launcher, hf_args=hf_args)
+    subject = replace(subject, launch=launch)
+    site = resolve_site(job, probe=_probe(job))
+    batch = _batch(subject, job, record)
+    precision = precision_of(subject, job=job, facts=facts, device=site.device)
+    facts = {
+        **facts,
+        **dict(_completed(facts, subject, shape, batch)),
+        "precision": precision,
+    }
+    return ResolvedJob(
+        job=job,
+        facts=facts,
+        subject=subject,
+        shape=shape,
+        site=site,
+        batch=batch,
+        seq_len=facts["seq_len"].value,
+        precision=precision.value,
+        optimizer=facts["optimizer"].value,
+        attn_implementation=facts["attn_implementation"].value,
+    )
+
+
+def launcher_of(described: Job, job_file: Path | None = None) -> Launcher:
+    """Return who reads the config first, as far as options and job file tell.
+
+    Raises:
+        JobError: the job file is wrong.
+    """
+    path = find_job_file(job_file)
+    jobs = [described] if path is None else [described, read_job_file(path)]
+    for job in jobs:
+        if job.launcher is not None:
+            return job.launcher
+    return Launcher.HF if any(job.hf_args is not None for job in jobs) else Launcher.DEEPSPEED
+
+
+def _merged(sources: Sequence[tuple[Origin, Job]]) -> tuple[Job, dict[str, Fact]]:
+    """Return the first value of every field, and where it comes from."""
+    facts: dict[str, Fact] = {}
+    for origin, source in sources:
+        for name, value in source.given.items():
+            if name not in facts and _RIVALS.get(name) not in facts:
+                facts[name] = Fact(value=value, origin=origin)
+    return Job(**{name: fact.value for name, fact in facts.items()}), facts
+
+
+_RIVALS = {
+    "model": "params",
+    "params": "model",
+    "nodes": "gpus_per_node",
+    "gpus_per_node": "nodes",
+}
+"""Fields of which one source gives one, and a source after it may give the other."""
+
+
+def _job_of_subject(subject: Subject) -> Job:
+    """Return what the file of a ds_config says of its launch: an Accelerate or gpt-neox YAML."""
+    launch = subject.launch
+    gpus, nodes = launch.gpus, launch.nodes
+    return Job(
+        launcher=launch.launcher if launch.launcher is Launcher.HF else None,
+        gpus=gpus,
+        # Counts that contradict each other are a finding about the file.
+        nodes=nodes if nodes and gpus and gpus % nodes == 0 else None,
+        pipeline_stages=launch.pipeline_stages,
+        tensor_parallel=launch.tensor_parallel,
+        seq_len=launch.seq_len,
+        cpu_threads=launch.cpu_threads,
+    )
+
+
+def _shape(job: Job, record: RecordedJob | None) -> ModelShape | None:
+    if job.model is not None:
+        shape = load_model_shape(job.model)
+    elif job.params is not None:
+        shape = assumed_shape(job.params)
+    else:
+        return None if record is None else record.shape
+    trained = job.trainable_params
+    if trained is not None and trained > shape.num_parameters * (1 + _ROUNDING):
+        raise JobError(
+            f"--trainable-params {trained:g}: {shape.name} has {shape.num_parameters} parameters; "
+            "give fewer, or leave the option out to train all of them"
+        )
+    return shape
+
+
+_ROUNDING = 0.01
+"""People round numbers of parameters by this much."""
+
+
+def _launch(
+    job: Job,
+    shape: ModelShape | None,
+    *,
+    launcher: Launcher,
+    hf_args: Mapping[str, Any] | None,
+) -> Launch:
+    params = job.params
+    size = shape.num_parameters if shape is not None else None
+    if params is not None:
+        size = round(params)
+    trained = job.trainable_params
+    return Launch(
+        launcher=launcher,
+        gpus=job.gpus,
+        nodes=job.nodes,
+        pipeline_stages=job.pipeline_stages,
+        tensor_parallel=job.tensor_parallel,
+        client_optimizer=job.client_optimizer if hf_args is None else None,
+        hf_args=hf_args,
+        model=None if params is not None else shape,
+        num_parameters=size,
+        num_trainable=None if trained is None else round(trained),
+        largest_parameter=job.largest_parameter,
+        seq_len=job.seq_len,
+        activation_checkpointing=job.activation_checkpointing,
+        cpu_threads=job.cpu_threads,
+    )
+
+
+def _probe(job: Job) -> Mapping[str, Any] | None:
+    return None if job.probe is None else read_probe(job.probe)
+
+
+def _batch(subject: Subject, job: Job, record: RecordedJob | None) -> Batch | None:
+    ranks = subject.launch.data_parallel
+    if ranks is None:
+        return None
+    return resolve_batch(
+        subject,
+        ranks=ranks,
+        global_batch_size=job.global_batch_size,
+        recorded=None if record is None else record.micro_batch_size,
+    )
+
+
+def _completed(
+    facts: Mapping[str, Fact], subject: Subject, shape: ModelShape | None, batch: Batch | None
+) -> Iterator[tuple[str, Fact]]:
+    """Yield the facts that no source states as a field of a job."""
+    if "seq_len" not in facts:
+        yield "seq_len", Fact(value=preset_seq_len(shape), origin=Origin.PRESET)
+    written = subject.value("optimizer.type")
+    if isinstance(written, str) and written != "auto":
+        yield "optimizer", Fact(value=written, origin=Origin.DS_CONFIG)
+    elif (client := facts.get("client_optimizer")) is not None:
+        yield "optimizer", client
+    else:
+        yield "optimizer", Fact(value=DEFAULT_OPTIMIZER, origin=Origin.PRESET)
+    if batch is not None and batch.origin is not None:
+        yield "micro_batch_size", Fact(value=batch.micro, origin=batch.origin)
+    if "attn_implementation" not in facts:
+        yield "attn_implementation", Fact(value="sdpa", origin=Origin.TRANSFORMERS)
+    if "memory_ceiling" not in facts:
+        yield "memory_ceiling", Fact(value=DEFAULT_CEILING, origin=Origin.PRESET)
+
+
+def preset_seq_len(shape: ModelShape | None) -> int:
+    """Return the tokens per sequence where no source gives them."""
+    if shape is None:
+        return DEFAULT_SEQ_LEN
+    longest = TINY_SEQ_LEN if shape.name == "tiny" else DEFAULT_SEQ_LEN
+    return min(longest, shape.max_position_embeddings or longest)

@@ -1,0 +1,114 @@
+"""The workload of a resolved job: what a study keeps fixed."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from autotune import dotted
+from autotune.errors import JobError, WorkloadError
+from autotune.job.batch import ACCUMULATION, MICRO_BATCH, TRAIN_BATCH
+from autotune.job.resolve import ResolvedJob
+from autotune.job.workload import DEFAULT_SEQUENCES_PER_RANK, Workload
+
+_BATCH_KEYS = (TRAIN_BATCH, MICRO_BATCH, ACCUMULATION)
+_TINY_SEQUENCES_PER_RANK = 8
+_OPTIMIZER: Mapping[str, Any] = {
+    "type": "AdamW",
+    "params": {"lr": 1e-4, "betas": [0.9, 0.95], "weight_decay": 0.1},
+}
+
+
+def workload_of(resolved: ResolvedJob, *, device_kind: str = "cuda") -> Workload:
+    """Return what a study of a job may not change.
+
+    Args:
+        resolved: the job; its ds_config is the base.
+        device_kind: cuda or cpu; on CPU ranks torch's own AdamW is used, so that no optimizer
+            kernel has to be compiled.
+
+    Raises:
+        JobError: model or number of GPUs are not known.
+        WorkloadError: the result cannot be trained; every fault is named.
+    """
+    shape, gpus = resolved.shape, resolved.site.gpus
+    missing = [
+        f"{option}: missing; give it, or write it into autotune.yaml"
+        for option, value in (("--model", shape), ("--gpus", gpus))
+        if value is None
+    ]
+    if shape is None or gpus is None:
+        raise JobError(*missing)
+    base, given = resolved.subject.config, resolved.job.global_batch_size
+    faults = [*_base_faults(base), *(_batch_faults(base, gpus) if not given else ())]
+    if faults:
+        raise WorkloadError(*faults)
+    optimizer: Mapping[str, Any] = _given(base, "optimizer") or _OPTIMIZER
+    if device_kind == "cpu":
+        params = dict(optimizer.get("params") or {})
+        optimizer = {**optimizer, "params": {"torch_adam": True} | params}
+    clipping = _given(base, "gradient_clipping")
+    return Workload(
+        model=shape,
+        seq_len=resolved.seq_len,
+        global_batch_size=global_batch_size(resolved),
+        world_size=gpus,
+        precision=resolved.precision,
+        optimizer=optimizer,
+        gradient_clipping=1.0 if clipping is None else clipping,
+        grad_accum_dtype=_given(base, "data_types.grad_accum_dtype"),
+        attn_implementation=resolved.attn_implementation,
+        activation_checkpointing=resolved.job.activation_checkpointing,
+        origin={name: fact.origin.value for name, fact in resolved.facts.items()},
+    )
+
+
+def global_batch_size(resolved: ResolvedJob) -> int:
+    """Return the sequences of an optimizer step, of the preset where no source states them."""
+    batch, ranks = resolved.batch, resolved.subject.launch.data_parallel
+    if resolved.job.global_batch_size is not None:
+        return resolved.job.global_batch_size
+    if (train := resolved.subject.number(TRAIN_BATCH)) is not None:
+        return int(train)
+    if batch is not None and batch.origin is not None and ranks is not None:
+        return batch.micro * batch.accumulation * ranks
+    assert resolved.site.gpus is not None
+    tiny = resolved.shape is not None and resolved.shape.name == "tiny"
+    return (_TINY_SEQUENCES_PER_RANK if tiny else DEFAULT_SEQUENCES_PER_RANK) * resolved.site.gpus
+
+
+def _given(base: Mapping[str, Any], key: str) -> Any:
+    """Return a value of the base config; None where it is missing or "auto"."""
+    value = dotted.get(base, key)
+    return None if value == "auto" else value
+
+
+def _base_faults(base: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the parts of the base config that the workload is made of."""
+    for key in _BATCH_KEYS:
+        size = _given(base, key)
+        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
+            yield f"--base: {key}={size!r}: must be a whole number, at least 1"
+    optimizer = _given(base, "optimizer")
+    if optimizer is not None and not isinstance(dotted.get(base, "optimizer.type"), str):
+        yield f'--base: optimizer={optimizer!r}: must be a section with a type, such as "AdamW"'
+    elif not isinstance(dotted.get(base, "optimizer.params", {}), Mapping | None):
+        yield "--base: optimizer.params: must be a section"
+    clipping = _given(base, "gradient_clipping")
+    if clipping is not None and not isinstance(clipping, int | float):
+        yield f"--base: gradient_clipping={clipping!r}: must be a number"
+    for section in ("bf16", "fp16", "bfloat16", "zero_optimization"):
+        if not isinstance(base.get(section, {}), Mapping | bool):
+            yield f"--base: {section}={base[section]!r}: must be a section"
+
+
+def _batch_faults(base: Mapping[str, Any], gpus: int) -> Iterator[str]:
+    """Yield why the base config's batch sizes do not multiply, as DeepSpeed checks it."""
+    batch, micro, accumulation = (_given(base, key) for key in _BATCH_KEYS)
+    if not isinstance(batch, int) or (micro is None and accumulation is None):
+        return
+    given = f"{micro or 'any'} x {accumulation or 'any'} x {gpus} ranks"
+    known = (micro or 1) * (accumulation or 1) * gpus
+    if batch % known or (micro and accumulation and batch != known):
+        yield (
+            f"--base: {_BATCH_KEYS[0]}={batch} is not {' x '.join(_BATCH_KEYS[1:])} x ranks: "
+            f"{given}; fix the base config, or set --global-batch-size"
+        )

@@ -1,0 +1,152 @@
+"""Where a job runs: devices, nodes, ceiling and what lies between the ranks."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autotune.errors import HardwareError
+from autotune.job.ceiling import parse_bytes, parse_ceiling
+from autotune.job.device import Device, catalogue, find_device, find_gpu, load_devices
+from autotune.job.job import Job
+
+DEFAULT_CEILING = "90%"
+DEFAULT_GPUS_PER_NODE = 8
+_BOX_SHARE = 0.1
+"""The most by which a driver's memory lies below the number on the box: 24 GB is 22.03 GiB."""
+_SIZE = re.compile(r"-[0-9]+gb")
+"""In the name of a device that is sold in several sizes."""
+_ANY_DEVICE_BYTES = 2**40
+_BARE = re.compile(r"[0-9]+(\.[0-9]+)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where a job runs; what is None is not known."""
+
+    gpus: int | None
+    """Devices of the whole job, one rank each."""
+    ranks_per_node: int | None
+    device: Device | None
+    """What every rank runs on."""
+    ceiling_bytes: int | None
+    """The most a rank may use on its device, as the driver sees it."""
+    ceiling_is_given: bool
+    """Whether somebody chose the ceiling; else it is 90 % of the device, a rule of thumb."""
+    host_bytes: int | None
+    """Memory of one node."""
+    link: str | None
+    """Network between nodes; None is what such devices usually come with."""
+    probe: Mapping[str, Any] | None
+    """What `autotune probe` measured on the pool."""
+    cpu_threads: int | None
+    """CPU threads of a rank."""
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """What a rank must not exceed: the ceiling if it was chosen, else the whole device."""
+        if self.ceiling_is_given or self.device is None:
+            return self.ceiling_bytes
+        return self.device.memory_bytes
+
+    def with_gpus(self, gpus: int, *, ranks_per_node: int) -> "Site":
+        """Return the same site with another number of devices."""
+        return replace(self, gpus=gpus, ranks_per_node=min(ranks_per_node, gpus))
+
+
+def resolve_site(job: Job, *, probe: Mapping[str, Any] | None = None) -> Site:
+    """Return the site of a job.
+
+    Args:
+        job: what is known from all sources.
+        probe: the content of its probe file.
+
+    Raises:
+        HardwareError: a device or a size is unknown, or the ceiling is above the device.
+    """
+    device = device_of(job)
+    ceiling = job.memory_ceiling or DEFAULT_CEILING
+    return Site(
+        gpus=job.gpus,
+        ranks_per_node=ranks_per_node(job),
+        device=device,
+        ceiling_bytes=_ceiling_bytes(ceiling, device),
+        ceiling_is_given=job.memory_ceiling is not None,
+        host_bytes=(
+            None if job.host_memory is None else size_bytes(job.host_memory, where="--host-memory")
+        ),
+        link=job.link,
+        probe=probe,
+        cpu_threads=job.cpu_threads,
+    )
+
+
+def ranks_per_node(job: Job) -> int | None:
+    """Return the ranks that share a node; None where the number of devices is not known."""
+    if job.gpus is None:
+        return None
+    if job.nodes is not None:
+        return max(job.gpus // job.nodes, 1)
+    return min(job.gpus_per_node or DEFAULT_GPUS_PER_NODE, job.gpus)
+
+
+def device_of(job: Job) -> Device | None:
+    """Return what every rank runs on; None where neither type nor memory is known.
+
+    Of a type that is sold in several sizes, the one with that memory. A type that the catalogue
+    lacks needs no more than its memory.
+
+    Raises:
+        HardwareError: an unknown device without its memory, or an unreadable size.
+    """
+    memory = job.gpu_memory
+    memory_bytes = None if memory is None else size_bytes(memory, where="--gpu-memory")
+    extra = load_devices(job.devices) if job.devices else ()
+    if job.gpu_type is not None:
+        try:
+            device = find_gpu(job.gpu_type, extra=extra)
+        except HardwareError as error:
+            if memory_bytes is None:
+                raise HardwareError(f"{error}, or give its --gpu-memory") from error
+        else:
+            return device if memory_bytes is None else _of_size(device, memory_bytes)
+    if memory_bytes is None:
+        return None
+    # Nothing is known of its speed; its name shows in messages.
+    known = find_device("h100-80gb")
+    return replace(known, name=job.gpu_type or "GPU", memory_bytes=memory_bytes, aliases=())
+
+
+def _of_size(device: Device, memory_bytes: int) -> Device:
+    """Return the device with a given memory.
+
+    The number on the box is a little more than the driver gives, which is what counts: where the
+    catalogue has that size of the device, its memory is the driver's.
+    """
+    family = _SIZE.sub("", device.name)
+    for known in (device, *catalogue()):
+        same_kind = _SIZE.sub("", known.name) == family
+        if same_kind and 0 <= memory_bytes - known.memory_bytes < _BOX_SHARE * memory_bytes:
+            return known
+    return replace(device, memory_bytes=memory_bytes)
+
+
+def size_bytes(text: str, *, where: str) -> int:
+    """Read a size; a number alone is GiB.
+
+    Raises:
+        HardwareError: unreadable, or not positive.
+    """
+    stripped = text.strip()
+    return parse_bytes(f"{stripped}GiB" if _BARE.fullmatch(stripped) else text, where=where)
+
+
+def _ceiling_bytes(ceiling: str, device: Device | None) -> int | None:
+    """Return the ceiling on a device; without one it is only checked."""
+    if device is not None:
+        return parse_ceiling(ceiling, device_bytes=device.memory_bytes)
+    if not ceiling.strip().endswith("%"):
+        return parse_bytes(ceiling, where="--memory-ceiling")
+    # Of a device that is not known yet only the form of a share can be checked.
+    parse_ceiling(ceiling, device_bytes=_ANY_DEVICE_BYTES)
+    return None
