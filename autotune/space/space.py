@@ -12,6 +12,7 @@ from autotune.ds_config.inert import inert_keys
 from autotune.ds_config.key_aliases import documented
 from autotune.errors import SpaceError
 from autotune.job.workload import Workload
+from autotune.serialization import Serializable
 from autotune.space.parameter import Choices, Parameter
 from autotune.space.proposal import MODEL_PREFIX, Proposal, Scalar
 from autotune.space.reading import read_parameters
@@ -38,7 +39,7 @@ _DECIDING = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchSpace:
+class SearchSpace(Serializable):
     """What a study may change."""
 
     name: str
@@ -97,21 +98,6 @@ class SearchSpace:
         in_ds_config = {k: v for k, v in kept.items() if not k.startswith(MODEL_PREFIX)}
         inert = inert_keys({**self.fixed, **in_ds_config}, world_size=self.world_size, partial=True)
         return Proposal(values={key: v for key, v in kept.items() if key not in inert})
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return {
-            "name": self.name,
-            "parameters": [parameter.to_json() for parameter in self.parameters],
-            "fixed": dict(self.fixed),
-            "world_size": self.world_size,
-        }
-
-    @classmethod
-    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
-        """Rebuild a space from `to_json`."""
-        parameters = tuple(Parameter.from_json(p) for p in mapping["parameters"])
-        return cls(**{**mapping, "parameters": parameters})
 
 
 def load_space(name_or_path: str) -> SearchSpace:

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from autotune.job.cpu_threads import VARIABLE
-from autotune.study.outcome import Phase, rank_to_json
+from autotune.study.outcome import Phase
 from autotune.trial import emulated_rank, wire
 from autotune.trial.build_locks import remove_stale_locks
 from autotune.trial.device import Device, open_device
@@ -129,9 +129,7 @@ class _Rank:
             mark=self._mark,
             memory=(build_peak, init_peak),
         )
-        wire.send(
-            self._events_fd, "measured", measurement=rank_to_json(measurement), stop=stop.value
-        )
+        wire.send(self._events_fd, "measured", measurement=measurement.to_json(), stop=stop.value)
 
     def _join(self, device: Device, *, emulation: Emulation | None) -> Peers:
         """Enter the process group; return the ranks that are in it."""
