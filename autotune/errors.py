@@ -4,6 +4,7 @@
 
     AutotuneError              exit code 2
     ├── WorkloadError          model, sequence length, batch or precision
+    ├── NotJudgedError         what memory depends on is not known, or not modelled
     ├── HardwareError          ceiling, device or pool: not what was asked for
     ├── SpaceError             a search space file
     ├── ConfigError            a ds_config
@@ -34,6 +35,10 @@ class AutotuneError(Exception):
 
 class WorkloadError(AutotuneError):
     """The model, sequence length, batch, precision or world size cannot be trained."""
+
+
+class NotJudgedError(AutotuneError):
+    """Memory or speed depends on something that is not known or not modelled: neither yes nor no."""
 
 
 class HardwareError(AutotuneError):

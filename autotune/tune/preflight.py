@@ -1,7 +1,6 @@
 """What can be refused before anything is started."""
 
 import difflib
-import importlib.util
 import socket
 import sys
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from autotune.evaluate.options import AUTO
 from autotune.gate.deepspeed_parser import ask_deepspeed
 from autotune.job.ceiling import parse_ceiling
 from autotune.job.device import Device, find_gpu
+from autotune.job.model_kind import causal_types, is_causal
 from autotune.job.model_shape import ModelShape
 from autotune.job.workload import Workload
 from autotune.lint.finding import Finding, Severity
@@ -142,13 +142,9 @@ def require_modelling_code(shape: ModelShape) -> None:
     Raises:
         WorkloadError: it does not know the architecture.
     """
-    found = importlib.util.find_spec("transformers")
-    assert found is not None
-    assert found.origin is not None
-    models = Path(found.origin).parent / "models"
     kind = shape.model_type
-    if not (models / kind / f"modeling_{kind}.py").is_file():
-        known = [path.parent.name for path in models.glob("*/modeling_*.py")]
+    if not is_causal(kind):
+        known = causal_types()
         near = difflib.get_close_matches(kind, known, n=3)
         raise WorkloadError(
             f"--model {shape.name}: model_type {kind!r}: transformers {version('transformers')} "
