@@ -4,9 +4,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM
 
 from autotune.job.model_shape import ModelShape
+from autotune.predict.program.trace.fused_attention import FUSED
 from autotune.predict.training_job import Training
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -31,19 +32,36 @@ def build_model(training: Training) -> nn.Module:
         for name in ("attention_dropout", "attn_pdrop"):
             if hasattr(config, name):
                 setattr(config, name, 0.0)
-    model = _from_config(config, training, attention="eager" if eager else "sdpa")
+    model = _from_config(config, training)
     model.train()
     return model
 
 
-def _from_config(config: Any, training: Training, *, attention: str) -> nn.Module:
-    """Build the model; one that knows no fused attention is built with its own."""
+def _from_config(config: Any, training: Training) -> nn.Module:
+    """Build the model with the attention asked for, else with the next that its code knows."""
+    attention = training.attn_implementation
+    if attention == "eager":
+        choices = ["eager"]
+    elif attention == "sdpa" or not _is_fused(config):
+        choices = ["sdpa", "eager"]
+    else:
+        choices = [FUSED, "sdpa", "eager"]
     dtype = _DTYPES[training.precision]
-    build = AutoModelForCausalLM.from_config
-    try:
-        model: nn.Module = build(config, attn_implementation=attention, dtype=dtype)
-    except ValueError:
-        if attention == "eager":
-            raise
-        model = build(config, attn_implementation="eager", dtype=dtype)
+    for choice in choices:
+        try:
+            model: nn.Module = AutoModelForCausalLM.from_config(
+                config, attn_implementation=choice, dtype=dtype
+            )
+        except (ValueError, KeyError):
+            if choice == choices[-1]:
+                raise
+        else:
+            break
     return model
+
+
+def _is_fused(config: Any) -> bool:
+    """Whether the model's class takes one of transformers' fused kernels."""
+    model_class = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    kinds = ("flash_attn", "flash_attn_2", "flex_attn")
+    return any(getattr(model_class, f"_supports_{kind}", False) for kind in kinds)

@@ -18,6 +18,7 @@ from autotune.predict.program.experts import ExpertSizes, expert_sizes
 from autotune.predict.program.items import Item, Part
 from autotune.predict.program.trace.build import build_model
 from autotune.predict.program.trace.expand import MarkedProgram, expand
+from autotune.predict.program.trace.fused_attention import fused_attention
 from autotune.predict.program.trace.layer_marks import LayerMarks
 from autotune.predict.program.trace.layers import shorten, split_name
 from autotune.predict.program.trace.storages import StorageTracer, handle
@@ -36,6 +37,7 @@ def trace_step(training: Training) -> Program:
         FakeTensorMode(allow_non_fake_inputs=True),
         warnings.catch_warnings(),
         _whole_sequences(),
+        fused_attention(),
     ):
         warnings.simplefilter("ignore")
         return _repeated(training) or _Step(training, build_model(training)).run()
