@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import ConfigError, GateError
+from autotune.errors import ConfigError, GateError, NotJudgedError
 from autotune.gate.request import STDIN, GateRequest
 from autotune.job.model_shape import ModelShape, load_model_shape
 from autotune.lint.document.document import Document, read_document
@@ -65,12 +65,18 @@ def planned_launch(request: GateRequest) -> Launch:
 
 
 def model_shape(request: GateRequest) -> ModelShape | None:
-    """Return the model's shape; None where it is not named.
+    """Return the model's shape; None where it is not named, or is of a kind without one.
 
     Raises:
         WorkloadError: there is no such model, or its config lacks dimensions.
     """
-    return None if request.model is None else load_model_shape(request.model)
+    if request.model is None:
+        return None
+    try:
+        return load_model_shape(request.model)
+    except NotJudgedError:
+        # Its ds_config can be checked all the same; `memory_setting` says why memory is not.
+        return None
 
 
 def read_hf_args(path: Path) -> Mapping[str, Any]:

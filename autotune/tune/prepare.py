@@ -11,7 +11,7 @@ from autotune.errors import SpaceError, WorkloadError
 from autotune.evaluate.options import AUTO, EvaluatorOptions
 from autotune.job.ceiling import parse_bytes
 from autotune.job.device import Device, find_gpu, load_devices
-from autotune.job.model_shape import ModelShape, load_model_shape
+from autotune.job.model_shape import ModelShape, load_model_shape, require_judgeable
 from autotune.job.workload import Workload, resolve_workload
 from autotune.predict.links.networks import find_network
 from autotune.predict.links.probe_file import read_probe
@@ -85,6 +85,7 @@ def prepare(request: TuneRequest, progress: Progress) -> Job:
     """
     base = read_ds_config(request.base) if request.base else {}
     shape = load_model_shape(request.model)
+    require_judgeable(shape)
     device_kind = device_kind_of(request)
     evaluator_options = EvaluatorOptions(
         evaluator=request.evaluator,

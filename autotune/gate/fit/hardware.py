@@ -3,11 +3,12 @@
 import re
 from dataclasses import replace
 
-from autotune.errors import HardwareError
+from autotune.errors import HardwareError, NotJudgedError
 from autotune.gate.fit.memory import MemorySetting
 from autotune.gate.request import GateRequest
 from autotune.job.ceiling import parse_bytes
 from autotune.job.device import CATALOGUE, Device, find_device, load_devices
+from autotune.job.model_shape import load_model_shape
 from autotune.lint.subject import Launch
 from autotune.predict.assumed_shape import assumed_shape
 
@@ -27,9 +28,16 @@ def memory_setting(request: GateRequest, launch: Launch) -> MemorySetting:
     shape = launch.model
     if shape is None and request.params is not None:
         shape = assumed_shape(request.params)
+    not_judged = None
+    if shape is None and request.model is not None:
+        try:
+            shape = load_model_shape(request.model)
+        except NotJudgedError as error:
+            not_judged = str(error)
     host = request.host_memory
     return MemorySetting(
         shape=shape,
+        not_judged=not_judged,
         device=planned_device(request),
         host_bytes=None if host is None else _size_bytes(host, where="--host-memory"),
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 from autotune import dotted
 from autotune.ds_config.auto import resolve_auto
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, NotJudgedError
 from autotune.gate.fit.batch import Batch, read_batch
 from autotune.gate.fit.job_defaults import (
     DEFAULT_OPTIMIZER,
@@ -26,7 +26,7 @@ from autotune.gate.fit.job_defaults import (
     tokens_of_rank,
 )
 from autotune.gate.fit.recorded import Recorded, completed
-from autotune.gate.fit.shape import NotJudgedError, shape_of_rank
+from autotune.gate.fit.shape import shape_of_rank
 from autotune.job.device import Device
 from autotune.job.model_shape import ModelShape
 from autotune.job.workload import Workload
@@ -174,6 +174,8 @@ def read_job(
             as_recorded=as_recorded,
         )
         job.training(job.settings[0])
+    except NotJudgedError:
+        raise
     except AutotuneError as error:
         raise NotJudgedError(f"memory is not judged: {error.faults[0]}") from error
     return job

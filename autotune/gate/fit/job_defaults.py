@@ -3,7 +3,7 @@
 What was left open is taken at its leanest.
 """
 
-from autotune.gate.fit.shape import NotJudgedError
+from autotune.errors import NotJudgedError
 from autotune.job.device import Device
 from autotune.job.model_shape import LEARNED_POSITIONS, ModelShape
 from autotune.lint.subject import Launch, Launcher, Subject

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from autotune.errors import AutotuneError, NotJudgedError
 from autotune.gate.fit.cheapest_remedies import suggestion
 from autotune.gate.fit.job import Job, read_job
 from autotune.gate.fit.memory_fit import Judged, judge_estimate
@@ -15,7 +16,6 @@ from autotune.gate.fit.memory_messages import device_words, host_words
 from autotune.gate.fit.offending_keys import device_fields, host_fields
 from autotune.gate.fit.performance import PERFORMANCE_RULES, performance_findings
 from autotune.gate.fit.recorded import Recorded
-from autotune.gate.fit.shape import NotJudgedError
 from autotune.gate.located import located
 from autotune.gate.result import DEVICE_MEMORY
 from autotune.job.device import Device
@@ -39,6 +39,8 @@ class MemorySetting:
     """What every rank runs on; all of its memory may be used."""
     host_bytes: int | None = None
     """Memory of one node."""
+    not_judged: str | None = None
+    """Why the model cannot be judged, where that is known before its shape."""
     recorded: Recorded = field(default_factory=Recorded)
     """How the record's runs were set up: taken where the launch does not say."""
 
@@ -93,6 +95,8 @@ def judge_memory(subject: Subject, *, setting: MemorySetting) -> MemoryJudgement
         subject: the config and its launch.
         setting: the model's shape, the device, the host and the record.
     """
+    if setting.not_judged is not None:
+        return MemoryJudgement(reason=setting.not_judged)
     try:
         job = read_job(
             subject,
@@ -110,6 +114,10 @@ def judge_memory(subject: Subject, *, setting: MemorySetting) -> MemoryJudgement
             findings = tuple(performance_findings(subject, job))
     except OverflowError:
         return MemoryJudgement(reason="memory is not judged: a size is larger than any number")
+    except NotJudgedError as reason:
+        return MemoryJudgement(reason=str(reason))
+    except AutotuneError as error:  # a model that has to be traced, and cannot be
+        return MemoryJudgement(reason=f"memory is not judged: {error.faults[0]}")
     memory = _telling(judged).estimate.to_json() | {"assumptions": list(job.assumed)}
     return MemoryJudgement(findings=findings, memory=memory)
 
