@@ -38,7 +38,7 @@ class WorkloadError(AutotuneError):
 
 
 class NotJudgedError(AutotuneError):
-    """Memory or speed depends on something that is not known or not modelled: neither yes nor no."""
+    """Memory depends on what is not known or not modelled: the answer is neither yes nor no."""
 
 
 class HardwareError(AutotuneError):

@@ -20,11 +20,13 @@ _CAUSAL = "CAUSAL_LM"
 _KNOWN = frozenset({"llama", "mistral", "qwen2", "mixtral", "gpt2", "opt"})
 """Decoders of text for which no table needs to be read."""
 # Tables of transformers, the first that knows a model type decides.
-_KINDS = (
+_Kinds = tuple[tuple[tuple[str, ...], str], ...]
+_KINDS: _Kinds = (
     (("SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ"), "an encoder-decoder model"),
     (("MASKED_LM",), "an encoder"),
 )
-_OTHER_KINDS = (
+"""Of models that transformers has as decoders, too."""
+_OTHER_KINDS: _Kinds = (
     (("IMAGE_TEXT_TO_TEXT", "MULTIMODAL_LM"), "a vision-language model"),
     (("ZERO_SHOT_IMAGE_CLASSIFICATION",), "an image-text encoder"),
     (("IMAGE_CLASSIFICATION", "IMAGE", "BACKBONE", "OBJECT_DETECTION"), "an image model"),
@@ -32,6 +34,7 @@ _OTHER_KINDS = (
     (("AUDIO_CLASSIFICATION", "CTC", "TEXT_TO_WAVEFORM", "TEXT_TO_SPECTROGRAM"), "an audio model"),
     (("TIME_SERIES_PREDICTION",), "a time series model"),
     (("TEXT_ENCODING", "SEQUENCE_CLASSIFICATION"), "an encoder"),
+    (("",), "a model without a language model's head"),
 )
 
 
@@ -74,32 +77,30 @@ def other_kind(config: Mapping[str, Any]) -> str | None:
     if "_class_name" in config or "_diffusers_version" in config:
         return f"a part of a diffusion model ({config.get('_class_name', 'no class named')})"
     kind = config.get("model_type")
-    if not isinstance(kind, str):
+    if not isinstance(kind, str) or text_section(config) is not config or towers(config):
         return None
-    named = f"(model_type {kind})"
-    if text_section(config) is not config or towers(config):
-        return None
+    what = _kind_of_type(kind, is_decoder=config.get("is_decoder") is True)
     if config.get("is_encoder_decoder") is True:
-        return f"an encoder-decoder model {named}"
-    if kind in _KNOWN:
-        return None
-    if config.get("is_decoder") is not True:
-        for tables, what in _KINDS:
-            if any(kind in _types(table) for table in tables):
-                return f"{what} {named}"
-    if _RECURRENT.search(kind) or _keeps_state(kind):
-        return f"a model with state-space or recurrent layers {named}"
-    if kind in _types(_CAUSAL):
-        return None
-    for tables, what in _OTHER_KINDS:
-        if any(kind in _types(table) for table in tables):
-            return f"{what} {named}"
-    return f"a model without a language model's head {named}" if kind in _types("") else None
+        what = _KINDS[0][1]
+    return what and f"{what} (model_type {kind})"
 
 
-def is_causal(model_type: str) -> bool:
-    """Whether the installed transformers has a causal language model of this type."""
-    return model_type in _KNOWN or model_type in _types(_CAUSAL)
+def _kind_of_type(model_type: str, *, is_decoder: bool) -> str | None:
+    if model_type in _KNOWN:
+        return None
+    what = None if is_decoder else _first_kind(model_type, _KINDS)
+    if what is None and (_RECURRENT.search(model_type) or _keeps_state(model_type)):
+        what = "a model with state-space or recurrent layers"
+    if what is None and model_type not in _types(_CAUSAL):
+        what = _first_kind(model_type, _OTHER_KINDS)
+    return what
+
+
+def _first_kind(model_type: str, kinds: _Kinds) -> str | None:
+    return next(
+        (what for tables, what in kinds if any(model_type in _types(table) for table in tables)),
+        None,
+    )
 
 
 def causal_types() -> frozenset[str]:
@@ -131,8 +132,9 @@ def _tables() -> Mapping[str, frozenset[str]]:
         if target.id.endswith("_MAPPING_NAMES"):
             # Pairs of two strings, whatever else is put in with them.
             pairs = (n.elts for n in ast.walk(node.value) if isinstance(n, ast.Tuple))
+            firsts = (pair[0] for pair in pairs if pair)
             found[target.id] = frozenset(
-                str(pair[0].value) for pair in pairs if pair and isinstance(pair[0], ast.Constant)
+                str(first.value) for first in firsts if isinstance(first, ast.Constant)
             )
     return found
 

@@ -3,12 +3,14 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
 from autotune.errors import NotJudgedError, WorkloadError
 from autotune.job.hub_cache import cached_config, is_hub_name
-from autotune.job.model_kind import is_causal, other_kind, text_section, towers
+from autotune.job.model_kind import causal_types, other_kind, text_section, towers
 
 LEARNED_POSITIONS = frozenset({"gpt2", "opt"})
 """Model types whose position table ends at `max_position_embeddings`."""
@@ -34,9 +36,9 @@ _OPTIONAL = {
 _HEAD_SIZES = ("head_dim", "qk_nope_head_dim", "kv_channels", "attention_head_size", "d_kv")
 """Give the size of a head, which `hidden_size` then need not be a multiple of."""
 _NUM_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
-MAX_LAYERS = 1_000
+MAX_LAYERS = 256
 MAX_PARAMETERS = 1e14
-"""Of a model whose memory is judged; ten times what has been published."""
+"""Of a model whose memory is judged: more than has been published, and predicted in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,12 +171,12 @@ def require_judgeable(shape: ModelShape) -> None:
         raise NotJudgedError(_left_out(shape.unmodelled, where=where))
     if shape.num_hidden_layers > MAX_LAYERS:
         raise NotJudgedError(
-            f"{where}: memory is not judged: num_hidden_layers={shape.num_hidden_layers}: models "
+            f"memory is not judged: {where}: num_hidden_layers={shape.num_hidden_layers}: models "
             f"of at most {MAX_LAYERS} layers are predicted"
         )
     if shape.num_parameters > MAX_PARAMETERS:
         raise NotJudgedError(
-            f"{where}: memory is not judged: {shape.num_parameters:.3g} parameters: models of at "
+            f"memory is not judged: {where}: {shape.num_parameters:.3g} parameters: models of at "
             f"most {MAX_PARAMETERS:.0e} are predicted"
         )
 
@@ -182,7 +184,7 @@ def require_judgeable(shape: ModelShape) -> None:
 def _left_out(parts: tuple[str, ...], *, where: str) -> str:
     are = "is" if len(parts) == 1 else "are"
     return (
-        f"{where}: memory is not judged: the {' and the '.join(parts)} {are} not modelled; "
+        f"memory is not judged: {where}: the {' and the '.join(parts)} {are} not modelled; "
         "decoder-only language models are supported. To plan the language model alone, give a "
         "config.json that holds only its text_config"
     )
@@ -200,8 +202,8 @@ def _config_file(name: str) -> Path:
     if path.is_dir():
         if (path / "model_index.json").is_file():
             raise NotJudgedError(
-                f"--model {name}: is a diffusion pipeline; decoder-only language models are "
-                "supported"
+                f"memory is not judged: --model {name}: is a diffusion pipeline; decoder-only "
+                "language models are supported"
             )
         if not (path / "config.json").is_file():
             raise WorkloadError(
@@ -224,18 +226,28 @@ def _config_file(name: str) -> Path:
 
 
 def _require_text_decoder(config: Mapping[str, Any], *, where: str) -> None:
+    """Make sure that a config is one of a language model that the installed transformers has."""
+    where = f"memory is not judged: {where}"
     if (kind := other_kind(config)) is not None:
         raise NotJudgedError(
-            f"{where}: is {kind}; memory and speed are predicted for decoder-only language models, "
-            "such as llama, qwen3, gemma2 or mixtral"
+            f"{where}: is {kind}; decoder-only language models are supported, such as llama, "
+            "qwen3, gemma2 or mixtral"
         )
     model_type = text_section(config).get("model_type")
-    if config.get("auto_map") and not (isinstance(model_type, str) and is_causal(model_type)):
+    known = causal_types()
+    if not isinstance(model_type, str) or not known or model_type in known or towers(config):
+        return
+    if config.get("auto_map"):
         raise NotJudgedError(
             f"{where}: model_type {model_type!r} is built by code in the model's repository "
             "(auto_map), which is never run here; use a model that the installed transformers has "
             "code for"
         )
+    near = " or ".join(get_close_matches(model_type, known, n=3))
+    raise NotJudgedError(
+        f"{where}: model_type {model_type!r}: transformers {version('transformers')} has no such "
+        "model" + (f"; did you mean {near}?" if near else "")
+    )
 
 
 def shape_from_hf_config(config: Mapping[str, Any], *, name: str, where: str) -> ModelShape:

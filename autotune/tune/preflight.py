@@ -1,23 +1,18 @@
 """What can be refused before anything is started."""
 
-import difflib
 import socket
 import sys
 from collections.abc import Mapping
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from autotune.ds_config.auto import resolve_auto
 from autotune.ds_config.build import BATCH_KEYS, build_ds_config
-from autotune.errors import ConfigError, HardwareError, WorkloadError
+from autotune.errors import ConfigError, HardwareError
 from autotune.evaluate.evaluator_kind import EvaluatorKind
 from autotune.evaluate.options import AUTO
 from autotune.gate.deepspeed_parser import ask_deepspeed
 from autotune.job.ceiling import parse_ceiling
 from autotune.job.device import Device, find_gpu
-from autotune.job.model_kind import causal_types, is_causal
-from autotune.job.model_shape import ModelShape
 from autotune.job.workload import Workload
 from autotune.lint.finding import Finding, Severity
 from autotune.pool import machine
@@ -134,22 +129,6 @@ def require_listener(address: str) -> None:
             f"--ray-address {address}: nothing answers there ({error}); start a cluster with "
             "`ray start --head`, or leave the option out to use this machine"
         ) from error
-
-
-def require_modelling_code(shape: ModelShape) -> None:
-    """Make sure that transformers can build the model, without the seconds of an import.
-
-    Raises:
-        WorkloadError: it does not know the architecture.
-    """
-    kind = shape.model_type
-    if not is_causal(kind):
-        known = causal_types()
-        near = difflib.get_close_matches(kind, known, n=3)
-        raise WorkloadError(
-            f"--model {shape.name}: model_type {kind!r}: transformers {version('transformers')} "
-            f"has no such model" + (f"; did you mean {' or '.join(near)}?" if near else "")
-        )
 
 
 def check_base(

@@ -27,7 +27,6 @@ from autotune.tune.preflight import (
     device_kind_of,
     early_ceiling_bytes,
     require_listener,
-    require_modelling_code,
 )
 from autotune.tune.request import TuneRequest
 
@@ -128,7 +127,6 @@ def prepare(request: TuneRequest, progress: Progress) -> Job:
     if request.resume:
         begun = check_same_job(folder, storage, setup)
         wanted, gpu_type = begun.evaluator, gpu_type or begun.gpu_type
-    require_modelling_code(shape)
     if request.ray_address:
         require_listener(request.ray_address)
     if base:

@@ -108,7 +108,8 @@ def _summarise(key: Remembered) -> Summary:
 @lru_cache(maxsize=256)
 def _weigh(key: Remembered) -> Weighted:
     training = key.training
-    parameters = program(_tiny(training)).parameters
+    # A trace of any micro batch has them; another one would only cost its seconds.
+    parameters = program(training if is_traced(training) else _tiny(training)).parameters
     layers = training.model.num_hidden_layers
     inside = [p.num_elements for p in parameters if _IN_A_LAYER.search(p.name)]
     return Weighted(

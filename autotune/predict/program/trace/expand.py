@@ -64,7 +64,8 @@ def choose_layers(kinds: Sequence[Hashable]) -> Choice:
         (0, 1, 5, 6, 7, 8)
     """
     last = len(kinds) - 1
-    first_of, last_of = {}, {}
+    first_of: dict[Hashable, int] = {}
+    last_of: dict[Hashable, int] = {}
     for index, kind in enumerate(kinds):
         first_of.setdefault(kind, index)
         last_of[kind] = index
@@ -79,7 +80,7 @@ def choose_layers(kinds: Sequence[Hashable]) -> Choice:
     ]
     chosen = _shortened(kinds, contexts)
     position = {contexts[index]: place for place, index in enumerate(chosen)}
-    first = {}
+    first: dict[Hashable, int] = {}
     for place, index in enumerate(chosen):
         first.setdefault(contexts[index], place)
     return Choice(
@@ -309,6 +310,7 @@ class _Expansion:
 
     def _ended(self, slot: Any, part: Part) -> list[int]:
         """Return the slots that end where the traced one does: one, or that of every such layer."""
+        layers: list[int | None]
         if slot.position is not None:
             same_as = self.choice.same_as
             layers = [k for k, place in enumerate(same_as) if place == slot.position]

@@ -20,8 +20,9 @@ class _Fused(torch.autograd.Function):
     """The tensors of FlashAttention: `mha_fwd` and `mha_bwd` in flash_api.cpp."""
 
     @staticmethod
-    def forward(ctx: Any, query: Any, key: Any, value: Any, sinks: Any) -> Any:
+    def forward(ctx: Any, *inputs: Any) -> Any:
         """Make the output, by token and then by head, and a log-sum-exp a token and head."""
+        query, key, value, sinks = inputs
         batch, heads, length, _ = query.shape
         output = query.new_empty(batch, length, heads, value.shape[-1])
         log_sum = query.new_empty(batch, heads, length, dtype=torch.float32)
@@ -29,7 +30,7 @@ class _Fused(torch.autograd.Function):
         return output
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:  # noqa: ARG004  its values are not computed
+    def backward(ctx: Any, gradient: Any) -> Any:
         """Make the gradients; sums are taken in fp32, grouped keys and values expanded first."""
         query, key, value, sinks, _, log_sum = ctx.saved_tensors
         gradients = [
@@ -64,13 +65,7 @@ def fused_attention() -> Iterator[None]:
 
 
 def _attend(
-    module: Any,  # noqa: ARG001  transformers' signature
-    query: Any,
-    key: Any,
-    value: Any,
-    attention_mask: Any,  # noqa: ARG001  the kernel knows which positions are causal
-    *,
-    s_aux: Any = None,
-    **_: Any,
+    _: Any, query: Any, key: Any, value: Any, *__: Any, s_aux: Any = None, **___: Any
 ) -> tuple[Any, None]:
+    """Attend as transformers' own functions do; masks are left to the kernel."""
     return _Fused.apply(query, key, value, s_aux), None  # type: ignore[no-untyped-call]

@@ -42,7 +42,7 @@ class LayerMarks:
             if layer != len(self.forward):
                 self.fault = "layers run out of order"
             self.forward.append(len(self.recorder.events))
-            self._first_nodes.append(torch.autograd._get_sequence_nr())  # type: ignore[attr-defined]
+            self._first_nodes.append(torch._C._autograd._get_sequence_nr())
 
         for index, layer in enumerate(self.layers):
             layer.register_forward_pre_hook(lambda *_, i=index: begin(i), prepend=True)
@@ -52,7 +52,7 @@ class LayerMarks:
 
     def note_backward(self) -> None:
         """Look at the node that autograd is running, and mark the layers that begin with it."""
-        node = torch._C._current_autograd_node() if self.layers else None  # type: ignore[attr-defined]
+        node = torch._C._current_autograd_node() if self.layers else None
         if node is None or node._sequence_nr() >= _NO_ORDER:
             return
         num_layers = len(self.layers)

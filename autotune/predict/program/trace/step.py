@@ -59,7 +59,7 @@ def _repeated(training: Training) -> Program | None:
             parameters=parameters,
             names={split_name(p.name, shortened.path): k for k, p in enumerate(parameters)},
         )
-    except Exception as error:  # whatever a model's code may raise that is not as deep as it was
+    except Exception as error:  # noqa: BLE001  whatever the code of a model that lacks layers raises
         _LOGGER.info("%s: traced whole: %s", training.model.model_type, error)
         return None
 
