@@ -164,10 +164,11 @@ class _Walk:
 
     @property
     def kept_per_layer(self) -> int:
-        """On average: layers may differ."""
+        """On average, since layers may differ; from the second on, which has no embedding to end."""
         if len(self.starts) < 2:
             return self.kept - sum(self.starts)
-        return (self.starts[-1] - self.starts[0]) // (len(self.starts) - 1)
+        first = min(1, len(self.starts) - 2)
+        return (self.starts[-1] - self.starts[first]) // (len(self.starts) - 1 - first)
 
 
 def _summary_of(whole: _Walk, num_layers: int) -> Summary:

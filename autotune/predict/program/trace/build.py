@@ -12,12 +12,20 @@ from autotune.predict.training_job import Training
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
+_DEPTH = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+
 
 def build_config(shape: ModelShape) -> Any:
     """Return the Hugging Face config of a model; raises whatever transformers raises."""
     values = dict(shape.hf_config)
+    # Before the config is made, since it may list its layers by their number.
+    name = next((name for name in _DEPTH if name in values), _DEPTH[0])
+    before, values[name] = values.get(name), shape.num_hidden_layers
+    if before != shape.num_hidden_layers:
+        for key, listed in values.items():
+            if isinstance(listed, list) and len(listed) == before:
+                values[key] = [listed[k % before] for k in range(shape.num_hidden_layers)]
     config = AutoConfig.for_model(values.pop("model_type"), **values)
-    config.num_hidden_layers = shape.num_hidden_layers
     config.use_cache = False
     return config
 
