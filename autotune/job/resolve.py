@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import JobError
-from autotune.job.assumed_shape import assumed_shape
+from autotune.errors import AutotuneError, JobError, NotJudgedError
+from autotune.job.assumed_shape import ASSUMED, assumed_shape
 from autotune.job.batch import Batch, resolve_batch
 from autotune.job.job import Job
 from autotune.job.job_file import find_job_file, read_job_file
@@ -23,6 +23,7 @@ from autotune.job.trainer import job_of_hf_args, read_hf_args
 from autotune.job.workload import DEFAULT_SEQ_LEN, TINY_SEQ_LEN
 from autotune.lint.subject import Launch, Subject
 from autotune.predict.links.probe_file import read_probe
+from autotune.predict.program.model_facts import attention_of
 
 DEFAULT_OPTIMIZER = "AdamW"
 
@@ -48,6 +49,8 @@ class ResolvedJob:
     """The ds_config, empty where none is given, and the launch as far as it is known."""
     shape: ModelShape | None
     """The model's, or an assumed one where only its size is known."""
+    not_judged: str | None
+    """Why the memory of the model cannot be judged, where it is of a kind without a shape."""
     site: Site
     batch: Batch | None
     """None where the number of data-parallel ranks is not known."""
@@ -105,10 +108,20 @@ def resolve_job(
     if record is not None:
         sources.append((Origin.RECORD, record.job))
     job, facts = _merged(sources)
-    shape = shape or _shape(job, record)
+    not_judged = None
+    try:
+        shape = shape or _shape(job, record)
+    except NotJudgedError as error:
+        # Its ds_config can be checked all the same.
+        not_judged = str(error)
     reader = _reader(job, subject, has_hf_args=hf_args is not None)
     launch = _launch(job, shape, launcher=reader, hf_args=hf_args)
     subject = replace(subject, launch=launch)
+    try:
+        facts["attn_implementation"] = _attention(facts, shape)
+    except NotJudgedError as error:
+        not_judged = str(error)
+        facts["attn_implementation"] = _USUAL_ATTENTION
     site = resolve_site(job, probe=_probe(job))
     batch = _batch(subject, job, record)
     precision = precision_of(subject, job=job, facts=facts, device=site.device)
@@ -122,6 +135,7 @@ def resolve_job(
         facts=facts,
         subject=subject,
         shape=shape,
+        not_judged=not_judged,
         site=site,
         batch=batch,
         seq_len=facts["seq_len"].value,
@@ -200,6 +214,28 @@ _ROUNDING = 0.01
 """People round numbers of parameters by this much."""
 
 
+_USUAL_ATTENTION = Fact(value="sdpa", origin=Origin.TRANSFORMERS)
+
+
+def _attention(facts: Mapping[str, Fact], shape: ModelShape | None) -> Fact:
+    """Return the attention of the model, as the installed transformers would choose it.
+
+    Raises:
+        WorkloadError: one is asked for that the model does not support.
+        NotJudgedError: transformers cannot build the model, or is not installed.
+    """
+    asked = facts.get("attn_implementation")
+    if shape is None or shape.hf_config.get(ASSUMED):
+        return asked or _USUAL_ATTENTION
+    try:
+        name = attention_of(shape)
+    except AutotuneError as error:
+        raise NotJudgedError(f"memory is not judged: {error}") from error
+    if asked is None:
+        return Fact(value=name, origin=Origin.TRANSFORMERS)
+    return replace(asked, value=attention_of(shape, asked.value))
+
+
 def _launch(
     job: Job,
     shape: ModelShape | None,
@@ -270,8 +306,6 @@ def _completed(
         yield "optimizer", Fact(value=DEFAULT_OPTIMIZER, origin=Origin.PRESET)
     if batch is not None and batch.origin is not None:
         yield "micro_batch_size", Fact(value=batch.micro, origin=batch.origin)
-    if "attn_implementation" not in facts:
-        yield "attn_implementation", Fact(value="sdpa", origin=Origin.TRANSFORMERS)
     if "memory_ceiling" not in facts:
         yield "memory_ceiling", Fact(value=DEFAULT_CEILING, origin=Origin.PRESET)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from autotune import dotted
-from autotune.errors import JobError, WorkloadError
+from autotune.errors import JobError, NotJudgedError, WorkloadError
 from autotune.job.batch import ACCUMULATION, MICRO_BATCH, TRAIN_BATCH
 from autotune.job.origin import Fact, Origin
 from autotune.job.resolve import ResolvedJob
@@ -31,6 +31,8 @@ def workload_of(resolved: ResolvedJob, *, device_kind: str = "cuda") -> Workload
         WorkloadError: the result cannot be trained; every fault is named.
     """
     shape, gpus = resolved.shape, resolved.site.gpus
+    if resolved.not_judged is not None:
+        raise NotJudgedError(resolved.not_judged)
     missing = [
         f"{option}: missing; give it, or write it into autotune.yaml"
         for option, value in (("--model", shape), ("--gpus", gpus))

@@ -180,6 +180,8 @@ def planned_job(resolved: ResolvedJob) -> PlannedJob:
         NotJudgedError: a fact is missing, or the config cannot be read.
     """
     subject, site, shape = resolved.subject, resolved.site, resolved.shape
+    if resolved.not_judged is not None:
+        raise NotJudgedError(resolved.not_judged)
     if shape is None or site.device is None or site.gpus is None:
         raise NotJudgedError(_missing(resolved))
     ranks = _data_parallel_ranks(subject, site.gpus)
@@ -212,6 +214,8 @@ def planned_job(resolved: ResolvedJob) -> PlannedJob:
             shape_assumptions=assumptions,
         )
         job.training(job.settings[0])
+    except NotJudgedError:
+        raise
     except AutotuneError as error:
         raise NotJudgedError(f"memory is not judged: {error.faults[0]}") from error
     return job

@@ -23,9 +23,8 @@ def print_config_plan(plan: ConfigPlan) -> None:
     """Print memory and speed of one ds_config, and the answer."""
     console = Console(highlight=False, soft_wrap=True)
     if plan.training is None or plan.estimate is None:
-        shape = plan.resolved.shape
-        assert shape is not None
-        console.print(f"{shape.name} on {plan.resolved.site.gpus} x {plan.device.name}")
+        name = plan.resolved.job.model or "the model"
+        console.print(f"{name} on {plan.resolved.site.gpus} x {plan.device.name}", markup=False)
     else:
         _print_predictions(console, plan, plan.training, plan.estimate)
     for error in plan.errors:
