@@ -48,6 +48,7 @@ FLOW: tuple[tuple[str, ...], ...] = (
     ("autotune.gate",),
     ("autotune.report",),
     ("autotune.doctor", "autotune.probe", "autotune.tune"),
+    ("autotune.api",),
     ("autotune.cli",),
 )
 

@@ -13,6 +13,7 @@ from autotune.job.device import Device
 from autotune.job.workload import Workload
 from autotune.plan.request import PlanRequest
 from autotune.predict.gpu_counts import smallest_fitting
+from autotune.predict.memory.error_margins import CLOSED_FORM_SLACK
 from autotune.predict.memory.estimate import MemoryEstimate
 from autotune.predict.memory.predict import predict_memory, screen_memory
 from autotune.predict.throughput import Throughput, predict_throughput
@@ -21,8 +22,6 @@ from autotune.space import Choices, Parameter, SearchSpace, load_space
 from autotune.space.proposal import Proposal, Scalar
 
 MAX_PROPOSALS = 10_000
-SCREEN_SLACK = 1.15
-"""What the closed form finds too large by more than this is not replayed: it errs by less."""
 _GROUP_KEYS = (
     "zero_optimization.stage",
     "zero_optimization.offload_optimizer.device",
@@ -171,7 +170,8 @@ def may_fit(estimate: MemoryEstimate) -> bool:
     """Whether a replay may let fit what the closed form says of a proposal."""
     ceiling_bytes = estimate.device.ceiling_bytes
     too_large = (
-        ceiling_bytes is not None and estimate.device.needed_bytes > SCREEN_SLACK * ceiling_bytes
+        ceiling_bytes is not None
+        and estimate.device.needed_bytes > CLOSED_FORM_SLACK * ceiling_bytes
     )
     return not too_large and estimate.host.fits is not False
 
