@@ -11,21 +11,22 @@ from tests.cli.calls import autotune_here
 
 COMMANDS = {
     "run": """
-        --base --confirm-rounds --device --devices --evaluator --global-batch-size --gpu-type
-        --gpus --gpus-per-node --host-memory --json --link --memory-ceiling --model --precision
-        --probe --ray-address --resume --sampler --screen --seed --seq-len --space --storage
-        --study --target-gpus --time-budget --timed --trials
+        --base --confirm-rounds --cpu-threads --device --devices --evaluator --global-batch-size
+        --gpu-type --gpus --gpus-per-node --host-memory --json --launcher --link --memory-ceiling
+        --model --precision --probe --ray-address --resume --sampler --screen --seed --seq-len
+        --space --storage --study --target-gpus --time-budget --timed --trials
     """,
     "plan": """
-        ds_config --activation-checkpointing --attn-implementation --devices --global-batch-size
-        --gpu-type --gpus --gpus-per-node --host-memory --json --link --memory-ceiling --model
-        --nodes --probe --seq-len --space --tokens --trainable-params
+        ds_config --activation-checkpointing --attn-implementation --cpu-threads --devices
+        --global-batch-size --gpu-type --gpus --gpus-per-node --host-memory --json --launcher
+        --link --memory-ceiling --model --nodes --probe --seq-len --space --tokens
+        --trainable-params
     """,
     "probe": "--device --gpus --json --nvme-path --output --ray-address",
     "replay": "landscape --json --sampler --save --seeds --trials",
     "gate": """
         ds_config --accepted --activation-checkpointing --ask-deepspeed --baseline
-        --client-optimizer --devices --diff --explain --fix --fix-output --format --gpu-memory
+        --client-optimizer --cpu-threads --devices --diff --explain --fix --fix-output --format --gpu-memory
         --gpu-type --gpus --hf-args --host-memory --ignore --largest-parameter --launcher
         --list-rules --max-age --max-regression --measure --model --nodes --params
         --pipeline-stages --ray-address --seq-len --strict --tensor-parallel --trainable-params
