@@ -26,9 +26,9 @@ COMMANDS = {
     "replay": "landscape --json --sampler --save --seeds --trials",
     "gate": """
         ds_config --accepted --activation-checkpointing --ask-deepspeed --baseline
-        --client-optimizer --cpu-threads --devices --diff --explain --fix --fix-output --format --gpu-memory
-        --gpu-type --gpus --hf-args --host-memory --ignore --largest-parameter --launcher
-        --list-rules --max-age --max-regression --measure --model --nodes --params
+        --client-optimizer --cpu-threads --devices --diff --explain --fix --fix-output --format
+        --gpu-memory --gpu-type --gpus --hf-args --host-memory --ignore --largest-parameter
+        --launcher --list-rules --max-age --max-regression --measure --model --nodes --params
         --pipeline-stages --ray-address --seq-len --strict --tensor-parallel --trainable-params
         --write-accepted
     """,
