@@ -178,7 +178,7 @@ def _node_differences(first: StudySetup, now: StudySetup) -> Iterator[str]:
     threads, other_threads = (s.environment.get(THREADS_PER_RANK) for s in (first, now))
     if threads and other_threads and threads != other_threads:
         yield (
-            f"a rank has {other_threads} CPU threads, the study's have {threads} "
+            f"a rank's CPU threads are {other_threads}, the study's are {threads} "
             f"(--cpu-threads {threads})"
         )
 

@@ -182,7 +182,7 @@ def test_it_is_resumed_for_the_same_job_only(ended: Ended, tmp_path: Path) -> No
         ),
         (
             replace(again, launcher=RankLauncher.TORCHRUN),
-            r"a rank has 1 CPU threads, the study's have 16 \(--cpu-threads 16\)",
+            r"a rank's CPU threads are 1, the study's are 16 \(--cpu-threads 16\)",
         ),
     ):
         with pytest.raises(StoreError, match=fault):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from autotune.job.cpu_threads import VARIABLE, RankLauncher, threads_by_launcher
+from autotune.job.cpu_threads import VARIABLE, launch_commands, threads_by_launcher
 from autotune.job.launcher import Launcher
 from autotune.lint.config_values import (
     ZERO,
@@ -233,19 +233,14 @@ def offload_cpu_threads(subject: Subject) -> Iterator[Fault]:
     # 2 stands for any number above 1: only whether it is 1 thread is asked.
     if threads_by_launcher(launch.started_by, cores=2, local_ranks=local_ranks) > 1:
         return
-    share = "cores of a node / ranks on it"
+    how = launch_commands("N")[launch.started_by]
     yield fault(
         subject,
         _OPTIMIZER,
         f"{launch.started_by} sets {VARIABLE}=1 where it is not given, and the optimizer steps on "
         "the CPU: one thread a rank makes it several times slower",
-        suggestion=f"launch with {VARIABLE}={share}"
-        + (
-            f" (accelerate launch --num_cpu_threads_per_process {share})"
-            if launch.started_by is RankLauncher.ACCELERATE
-            else ""
-        )
-        + ", and give --cpu-threads",
+        suggestion=f"launch with `{how}`, N being the cores of a node divided by its ranks, and "
+        "give --cpu-threads N",
     )
 
 

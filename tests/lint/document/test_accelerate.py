@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
+from autotune.job.cpu_threads import RankLauncher
 from autotune.job.launcher import Launcher
 from autotune.lint.document.accelerate import built_ds_config
 from autotune.lint.document.accelerate_faults import SECTION_KEYS, TOP_LEVEL_KEYS
@@ -121,7 +122,17 @@ def test_what_the_yaml_does_not_say_is_not_in_the_config() -> None:
 def test_the_yaml_says_what_the_launch_does_not() -> None:
     subject = _read(_config({"zero_stage": 2})).subject
     assert subject is not None
-    assert subject.launch == Launch(launcher=Launcher.HF, gpus=8, nodes=1)
+    assert subject.launch == Launch(
+        launcher=Launcher.HF, gpus=8, nodes=1, started_by=RankLauncher.ACCELERATE
+    )
+
+
+@pytest.mark.parametrize(("given", "threads"), [(None, 6), (2, 2)])
+def test_the_yaml_s_cpu_threads_count_where_none_are_given(given: int | None, threads: int) -> None:
+    config = _config({"zero_stage": 2}, num_cpu_threads_per_process=6)
+    subject = _read(config, cpu_threads=given).subject
+    assert subject is not None
+    assert subject.launch.cpu_threads == threads
 
 
 @pytest.mark.parametrize(
