@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from autotune.job.launcher import Launcher
+from autotune.job.launcher import READERS, Launcher
 from autotune.lint.rules.hf import hf_refuses, hf_saves_shards
 from autotune.lint.subject import Launch, Subject
 
@@ -44,6 +44,6 @@ def test_what_accelerate_and_transformers_refuse(config: dict[str, Any], fields:
     ],
 )
 def test_shards_without_a_model_file_are_noted(zero: dict[str, Any], told: bool) -> None:
-    for launcher in Launcher:
+    for launcher in READERS:
         subject = Subject(config={"zero_optimization": zero}, launch=Launch(launcher=launcher))
         assert any(hf_saves_shards.findings(subject)) == (told and launcher is Launcher.HF)
