@@ -1,7 +1,7 @@
 """From a fault to a finding with its place in the file, for rules that read more than a config."""
 
 from autotune.lint.finding import Finding, Severity
-from autotune.lint.format_value import shown
+from autotune.lint.format_value import format_value
 from autotune.lint.rule import Fault
 from autotune.lint.subject import Subject
 
@@ -18,7 +18,7 @@ def located(subject: Subject, fault: Fault, *, rule: str, severity: Severity) ->
     """
     field = subject.spelled(fault.field)
     value = subject.value(fault.field)
-    said = field if value is None or isinstance(value, dict) else f"{field}={shown(value)}"
+    said = field if value is None or isinstance(value, dict) else f"{field}={format_value(value)}"
     line, column = subject.position(field)
     return Finding(
         rule=rule,

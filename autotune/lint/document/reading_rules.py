@@ -1,4 +1,4 @@
-"""The rules that a text can break before it is a config, and their pages."""
+"""The rules about a file's text, checked before it is a config, and their pages."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from autotune.lint.finding import Severity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingRule:
-    """A fault found while reading; it has no check of its own, for there is no subject yet."""
+    """A fault found while reading, when there is no subject to check yet."""
 
     id: str
     severity: Severity
@@ -23,15 +23,15 @@ class ReadingRule:
 NOT_READABLE = ReadingRule(
     id="not-readable",
     severity=Severity.ERROR,
-    page="""The text is no ds_config, or is read as something else than it says.
+    page="""The text is not a ds_config, or is not read as intended.
 
 DeepSpeed reads a file with hjson (runtime/config.py: DeepSpeedConfig), transformers and accelerate
-with json (accelerate/utils/deepspeed.py: HfDeepSpeedConfig). hjson takes text without quotes up to
-the end of the line, so `"enabled": True,` becomes the string "True," and no error. A missing quote,
-comma or bracket, single quotes round a whole file, Python's True and None, NaN, numbers such as
-1_000 or .5 and placeholders that nobody filled in all end here.
+with json (accelerate/utils/deepspeed.py: HfDeepSpeedConfig). hjson reads text without quotes up to
+the end of the line, so `"enabled": True,` silently becomes the string "True,". A missing quote,
+comma or bracket, single quotes, Python's True and None, NaN, numbers such as 1_000 or .5 and
+placeholders that are not filled in are reported here.
 
-Mend the place that is named; `python -m json.tool ds_config.json` checks the whole.""",
+Suggestion: fix the place that is named; `python -m json.tool ds_config.json` checks the file.""",
 )
 
 DECIMAL_COMMA = ReadingRule(
@@ -39,10 +39,10 @@ DECIMAL_COMMA = ReadingRule(
     severity=Severity.ERROR,
     page="""A number is written with a comma: 0,01.
 
-In JSON a comma parts two entries, so neither json nor hjson can read what follows; inside a list
-`[0,9, 0,999]` even passes, as four numbers.
+In JSON a comma separates two entries, so neither json nor hjson can read what follows; inside a
+list `[0,9, 0,999]` is accepted, as four numbers.
 
-Write a point: 0.01.""",
+Suggestion: write a point: 0.01.""",
 )
 
 DUPLICATE_KEY = ReadingRule(
@@ -51,9 +51,9 @@ DUPLICATE_KEY = ReadingRule(
     page="""A key is given twice in one section.
 
 DeepSpeed refuses the file (runtime/config_utils.py: dict_raise_error_on_duplicate_keys). json,
-with which transformers and accelerate read it, and YAML keep the last one without a word.
+which transformers and accelerate use, and YAML silently keep the last one.
 
-Keep the one that is meant.""",
+Suggestion: keep the intended one.""",
 )
 
 HJSON_ONLY = ReadingRule(
@@ -61,11 +61,12 @@ HJSON_ONLY = ReadingRule(
     severity=Severity.WARNING,
     page="""The file is Hjson, not JSON: comments, trailing commas, keys without quotes.
 
-DeepSpeed reads files with hjson, and this one as it was meant: a warning. transformers and
-accelerate read with json and stop at the first comment: an error under `--launcher hf`. So does
-every other tool that takes a ds_config for JSON.
+DeepSpeed reads files with hjson, and this one as intended: a warning. transformers and accelerate
+read with json and stop at the first comment: an error under `--launcher hf`. Other tools that read
+a ds_config as JSON stop too.
 
-Write JSON; a remark fits into a key that DeepSpeed passes over at the top level, "_comment".""",
+Suggestion: write JSON; a comment can be the value of a top-level key that DeepSpeed ignores, such
+as "_comment".""",
 )
 
 YAML_NUMBER = ReadingRule(
@@ -73,24 +74,23 @@ YAML_NUMBER = ReadingRule(
     severity=Severity.ERROR,
     page="""A number that YAML reads as text: 1e-8.
 
-YAML 1.1, which PyYAML reads, wants a point and a sign in an exponent: 1e-8 and 5e8 are strings,
-and an optimizer handed a string stops in its first step.
+YAML 1.1, which PyYAML reads, requires a point and a sign in an exponent: 1e-8 and 5e8 are strings,
+and an optimizer fails with a string in its first step.
 
-Write 1.0e-8 or 5.0e+8.""",
+Suggestion: write 1.0e-8 or 5.0e+8.""",
 )
 
 ACCELERATE = ReadingRule(
     id="accelerate-config",
     severity=Severity.ERROR,
-    page="""Accelerate refuses its YAML, or passes over a key of it.
+    page="""Accelerate refuses its YAML, or ignores a key of it.
 
-`accelerate launch` stops at a top-level key that it does not know
-(commands/config/config_args.py: from_yaml_file) and at keys that stand beside
-`deepspeed_config_file` (utils/dataclasses.py: _deepspeed_config_checks). A key of
-`deepspeed_config` that it does not know has no effect and no message (commands/launch.py:
-_validate_launch_command copies it to an argument that nobody reads).
+`accelerate launch` stops at an unknown top-level key (commands/config/config_args.py:
+from_yaml_file) and at keys that conflict with `deepspeed_config_file` (utils/dataclasses.py:
+_deepspeed_config_checks). An unknown key of `deepspeed_config` has no effect and no message
+(commands/launch.py: _validate_launch_command copies it to an argument that is not read).
 
-Run `accelerate config` for the keys that there are, or name a JSON ds_config in
+Suggestion: run `accelerate config` to see the valid keys, or name a JSON ds_config in
 `deepspeed_config_file`.""",
 )
 

@@ -1,13 +1,13 @@
-"""What was predicted of a config's memory, in words."""
+"""Formats the memory prediction of a config."""
 
 from autotune.gate.result import GateResult
 from autotune.job.ceiling import format_gib
 
 
-def predicted_words(result: GateResult) -> str | None:
-    """Return need and room of device and host; None where no memory was predicted.
+def format_prediction(result: GateResult) -> str | None:
+    """Return needed and available memory of device and host; None without a prediction.
 
-    What nobody said is not among them: see `assuming_words`.
+    Assumptions are not included: see `format_assumptions`.
     """
     if result.memory is None:
         return None
@@ -20,6 +20,6 @@ def predicted_words(result: GateResult) -> str | None:
     return words
 
 
-def assuming_words(result: GateResult) -> str:
-    """Return what the verdict on memory rests on, to be put behind it; empty if on nothing."""
+def format_assumptions(result: GateResult) -> str:
+    """Return the assumptions of the memory verdict, to append to it; empty without any."""
     return f", assuming {'; '.join(result.assumptions)}" if result.assumptions else ""

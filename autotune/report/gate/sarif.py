@@ -21,7 +21,7 @@ SCHEMA = (
 
 
 def sarif_log(results: Sequence[GateResult]) -> str:
-    """Return the results as one run of a SARIF log; what was accepted is there, suppressed."""
+    """Return the results as one run of a SARIF log; accepted findings are included, suppressed."""
     rules = list(pages().values())
     places = {page.id: place for place, page in enumerate(rules)}
     log = {
@@ -71,7 +71,7 @@ def _result(finding: Finding, path: str, places: Mapping[str, int]) -> Mapping[s
     return {
         "ruleId": finding.rule,
         "ruleIndex": places[finding.rule],
-        # SARIF's levels are called as our severities are.
+        # SARIF's levels have the same names as our severities.
         "level": finding.severity.value,
         "message": {"text": whole_message(finding)},
         "locations": [location],

@@ -94,7 +94,7 @@ def _step(engine: Any, *, pipeline: bool) -> None:
     if pipeline or engine.optimizer is None:
         return
     dtype = next(engine.module.parameters()).dtype
-    # ZenFlow counts micro steps by itself and says 0.
+    # ZenFlow counts micro steps itself and reports 0.
     for _ in range(STEPS * max(1, engine.gradient_accumulation_steps())):
         loss = engine(torch.ones(2, 16, dtype=dtype)).float().mean()
         engine.backward(loss)

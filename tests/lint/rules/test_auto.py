@@ -60,7 +60,7 @@ def test_keys_that_deepspeed_drops_are_one_finding_for_a_section() -> None:
         "_comment",
     ],
 )
-def test_deepspeed_is_not_blamed_for_a_word_that_means_something_or_nothing(key: str) -> None:
+def test_an_auto_that_deepspeed_accepts_or_ignores_is_not_reported(key: str) -> None:
     assert _found(key, launcher=Launcher.DEEPSPEED, zero_optimization={"stage": 2}) == []
 
 

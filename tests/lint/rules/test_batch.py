@@ -119,7 +119,7 @@ def test_the_nearest_sizes_that_hold_are_named(
     assert found.suggestion == suggestion
 
 
-def test_another_accumulation_is_told_at_its_own_place() -> None:
+def test_another_accumulation_is_reported_at_its_key() -> None:
     [error, warning] = _found(_sizes(256, 8, 1), gpus=8)
     assert (error.field, error.severity) == (TRAIN, Severity.ERROR)
     assert (warning.field, warning.severity) == (STEPS, Severity.WARNING)
