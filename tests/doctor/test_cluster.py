@@ -8,23 +8,23 @@ from autotune.doctor.cluster import check_address, check_leftovers, check_ray, c
 from tests.doctor.installations import says
 
 
-def test_a_ray_that_does_not_start_says_why_in_one_line() -> None:
+def test_a_ray_that_does_not_start_is_reported_in_one_line() -> None:
     def start() -> None:
         raise RuntimeError("the node\ndied")
 
     says(check_ray(start), Verdict.FAIL, "RuntimeError: the node died", "session_latest/logs")
 
 
-def test_a_ray_that_starts_is_told_with_its_version() -> None:
+def test_a_ray_that_starts_is_reported_with_its_version() -> None:
     says(check_ray(lambda: None), Verdict.OK, "starts and ends")
 
 
-def test_other_clusters_are_told() -> None:
+def test_other_clusters_are_reported() -> None:
     says(check_leftovers(()), Verdict.OK)
     says(check_leftovers((12, 34)), Verdict.WARN, "12, 34", "ray stop")
 
 
-def test_many_ended_sessions_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_ended_sessions_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "_MANY_SESSIONS", 2)
     for number in range(3):
         (tmp_path / f"session_{number}").mkdir()

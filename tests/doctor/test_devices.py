@@ -20,11 +20,11 @@ def _card(index: int = 0, **changes: Any) -> Card:
     return Card(index=index, **values | changes)
 
 
-def test_a_driver_is_told_with_its_cuda() -> None:
+def test_a_driver_is_reported_with_its_cuda() -> None:
     says(check_driver(DRIVER), Verdict.OK, "580.65.06", "13.0")
 
 
-def test_without_a_driver_cpu_ranks_are_the_way_out() -> None:
+def test_without_a_driver_cpu_ranks_are_suggested() -> None:
     says(check_driver(None), Verdict.FAIL, "no NVIDIA driver", "--device cpu", "--gpus all")
 
 
@@ -52,7 +52,7 @@ def test_every_device_has_a_line_and_its_users() -> None:
     free, used, unseen = check_cards((_card(), busy, hidden), GOOD)
     says(free, Verdict.OK, "cuda:0", "NVIDIA H200", "140.00 GiB", "free")
     says(used, Verdict.WARN, "cuda:1", "30.00 GiB in use by python (123)")
-    says(unseen, Verdict.WARN, "cuda:2", "not to be seen from here")
+    says(unseen, Verdict.WARN, "cuda:2", "not visible from here")
 
 
 def test_no_device_fails() -> None:

@@ -32,7 +32,7 @@ def test_dockers_shared_memory_is_too_small(free_bytes: int, verdict: Verdict) -
     ("limit_bytes", "verdict"),
     [(GIB, Verdict.FAIL), (4 * GIB, Verdict.WARN), (64 * GIB, Verdict.OK)],
 )
-def test_little_memory_is_told(limit_bytes: int, verdict: Verdict) -> None:
+def test_little_memory_is_reported(limit_bytes: int, verdict: Verdict) -> None:
     says(check_memory(limit_bytes), verdict, "GiB for all ranks")
 
 
@@ -63,13 +63,13 @@ def test_room_is_judged_where_a_folder_would_be_made(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_a_folder_without_rights_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_permission_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda _path, _mode: False)  # root may write everywhere
     says(
         check_disk("disk", tmp_path / "a", needed_bytes=1, wanted_bytes=1),
         Verdict.FAIL,
         "cannot be written to",
-        f"rights of {tmp_path}",
+        f"permissions of {tmp_path}",
     )
 
 

@@ -48,7 +48,7 @@ def _without(*names: str) -> tuple[Compiler, ...]:
         (op("quantizer", built=True, why="x"), COMPILERS, Verdict.WARN, ["broken"]),
     ],
 )
-def test_an_op_is_built_or_can_be_or_says_why_not(
+def test_an_op_is_built_or_can_be_or_has_a_reason(
     of_op: Any, compilers: tuple[Compiler, ...], verdict: Verdict, words: list[str]
 ) -> None:
     [check] = check_ops(installation(ops=(of_op,)), compilers)
@@ -114,9 +114,9 @@ def test_compilers_are_asked_for_their_versions(
     assert read_compilers(None)[0].version is None
 
 
-def test_stale_locks_are_told_and_their_removal_too() -> None:
+def test_stale_locks_and_their_removal_are_reported() -> None:
     locked = installation(stale_locks=("/x/fused_adam/lock",))
-    says(check_locks(GOOD, removed=False), Verdict.OK, "none")
+    says(check_locks(GOOD, removed=False), Verdict.OK, "no stale locks")
     says(check_locks(locked, removed=False), Verdict.WARN, "/x/fused_adam/lock", "--fix")
     says(check_locks(locked, removed=True), Verdict.OK, "removed 1", "/x/fused_adam/lock")
 

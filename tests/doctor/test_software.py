@@ -25,7 +25,7 @@ def test_nccl_comes_with_torch() -> None:
     says(check_nccl(installation(nccl=None)), Verdict.FAIL, "without it")
 
 
-def test_an_autotune_that_is_not_installed_is_said_to_be_so() -> None:
+def test_an_autotune_that_is_not_installed_is_reported() -> None:
     gone = PackageNotFoundError("autotune")
     with patch("autotune.doctor.software.metadata.requires", side_effect=gone):
         [check] = check_packages()

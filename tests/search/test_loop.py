@@ -192,7 +192,7 @@ def test_a_resumed_search_makes_the_points_of_one_that_was_never_interrupted(
 def test_a_driver_killed_twice_loses_and_repeats_nothing(
     tmp_path: Path, straight: list[Candidate]
 ) -> None:
-    """As after `kill -9`: nobody told the storage that a trial had ended."""
+    """As after `kill -9`: the storage does not record that a trial has ended."""
     here = setting(tmp_path / "s", noise=0.01, on_disk=True)
     study = here.search(trials=3)
     for trials in (6, 9):

@@ -209,7 +209,7 @@ def test_what_lies_outside_the_allocator_is_taken_from_the_trials() -> None:
     assert screen.report().num_taken_back == 1
 
 
-def test_a_peak_of_the_initialisation_is_not_held_against_what_is_said_of_the_steps() -> None:
+def test_a_peak_of_the_initialisation_is_not_compared_with_the_steps() -> None:
     here = simulation()
     candidate = here.point(stage=3, mb=1, ckpt=True)
     outcome = here.outcome(candidate)
@@ -333,7 +333,7 @@ def test_rejections_are_read_in_the_order_they_were_stored() -> None:
     assert read_rejections({}) == []
 
 
-def test_the_outcome_of_a_rejection_does_not_fit_and_says_why() -> None:
+def test_the_outcome_of_a_rejection_does_not_fit_and_has_a_reason() -> None:
     here = simulation()
     rejection = rejection_of(here.screen(), here.point(stage=0, mb=1, ckpt=True))
     outcome = rejection.outcome()

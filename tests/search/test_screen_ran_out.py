@@ -52,7 +52,7 @@ def test_a_rejection_by_a_trial_stands_whatever_the_model_learns() -> None:
     assert screen.report().num_taken_back == 0
 
 
-def test_a_trial_that_ran_out_in_initialize_says_nothing_about_micro_batches() -> None:
+def test_a_trial_that_ran_out_in_initialize_does_not_limit_micro_batches() -> None:
     here = Simulation(workload=WORKLOAD, ceiling_bytes=400 * GIB, predicted=PREDICTED_7B)
     screen = here.screen()
     screen.learn(here.point(**RAN_OUT), ran_out(here, Phase.INIT))

@@ -63,7 +63,7 @@ def test_what_a_driver_starts_does_not_hold_its_study_on(tmp_path: Path) -> None
         child.kill()
 
 
-def test_where_it_cannot_be_made_that_is_said(tmp_path: Path) -> None:
+def test_a_lock_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
         pytest.raises(StoreError, match=r"--study s: cannot lock .*\.s\.lock: "),
@@ -73,7 +73,7 @@ def test_where_it_cannot_be_made_that_is_said(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
-def test_a_file_system_without_locks_stops_nobody(
+def test_a_file_system_without_locks_does_not_stop_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def flock(*_: object) -> None:
