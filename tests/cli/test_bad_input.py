@@ -208,7 +208,7 @@ FAULTS: dict[str, tuple[list[str], list[str]]] = {
         ["--study old: studies/old exists; continue with --resume, or choose another name"],
     ),
     "study with a slash": (["--study", "a/b"], ["--study 'a/b': .*without slashes"]),
-    "study without a name": (["--study", ""], ["--study '': is a folder's name"]),
+    "study without a name": (["--study", ""], ["--study '': must be a folder's name"]),
     "storage that is no url": (["--storage", "nonsense"], ["--storage nonsense: cannot be opened"]),
     "storage without a driver": (
         ["--storage", "mysql://me:secret@localhost/x"],

@@ -260,7 +260,7 @@ def test_a_range_of_micro_batches_becomes_the_divisors_in_it(tiny: ModelShape) -
 
 def test_no_valid_micro_batch_names_the_nearest(tiny: ModelShape) -> None:
     space = space_of("train_micro_batch_size_per_gpu: {choices: [3, 6]}")
-    with pytest.raises(SpaceError, match=r"3, 6 holds no divisor of the 32 .*; add 2 or 4$"):
+    with pytest.raises(SpaceError, match=r"3, 6 has no divisor of the 32 .*; add 2 or 4$"):
         space.bind(workload(tiny))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from autotune.ds_config.fields.convert import converted, meant
+from autotune.ds_config.fields.convert import converted, intended_value
 from autotune.ds_config.fields.kind import Kind, kind_of
 from autotune.ds_config.fields.parser_probe import LIMIT
 from autotune.ds_config.fields.table import Field, drops_auto
@@ -180,7 +180,7 @@ def _refused(entry: Entry, field: Field, kind: Kind) -> Fault:
         field=entry.path,
         message=f"{entry.path}={format_value(entry.value)}: {what}",
         suggestion=_suggestion(entry, field),
-        fix=_fix(entry, meant(field, entry.value)),
+        fix=_fix(entry, intended_value(field, entry.value)),
     )
 
 
@@ -208,7 +208,7 @@ def _converted_quietly(entry: Entry, field: Field) -> Fault | None:
 
 def _kept(entry: Entry, field: Field, kind: Kind) -> Fault:
     """Return the fault of a value that DeepSpeed stores unchanged."""
-    right = meant(field, entry.value)
+    right = intended_value(field, entry.value)
     comes, severity, refused_by = _effect(entry, field, right)
     return Fault(
         field=entry.path,
@@ -263,7 +263,7 @@ def _is_read_as_section(entry: Entry) -> bool:
 
 
 def _suggestion(entry: Entry, field: Field) -> str | None:
-    right = meant(field, entry.value)
+    right = intended_value(field, entry.value)
     if right is not None:
         return f"write {format_value(right)}"
     if field.key in _EXAMPLES:

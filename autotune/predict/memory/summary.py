@@ -1,7 +1,7 @@
-"""A program in a few numbers: what one layer keeps, and how high its backward rises above that.
+"""A program in a few numbers: what one layer keeps, and how much more its backward needs.
 
-Layers are alike, so two short programs of two and three layers tell what any depth needs. The
-closed form adds these numbers up; they are read off the same recorded events as the replay's, so
+Layers are equal, so two programs of two and three layers determine the need of any depth. The
+closed form adds these numbers up; they are read from the same recorded events as the replay's, so
 that no formula is written twice.
 """
 
@@ -22,7 +22,7 @@ _ACTIVATION_ITEMS = frozenset(
 
 
 _IN_A_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|block|layer)\.\d+\.")
-"""How models name what lies in their layers."""
+"""The names of layers in models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Summary:
     kept_per_layer: int
     """What forward keeps of one layer: its input only, with checkpointing."""
     kept_outside: int
-    """What it keeps outside the layers when the loss begins."""
+    """What it keeps outside the layers when the loss starts."""
     loss_peak: int
     """Above all that is kept, at the loss's highest point."""
     head_peak: int
@@ -66,7 +66,7 @@ class Layout:
     largest: int
     """The largest trainable parameter."""
     shards: tuple[int, ...]
-    """Of each parameter, padded by itself as stage 3 pads."""
+    """Of each parameter, padded separately as at stage 3."""
     trainable: tuple[int, ...]
     """Indices of the trainable parameters."""
     partition: int
@@ -84,13 +84,13 @@ def weigh(training: Training) -> Weighted:
 
 
 def lay_out(training: Training) -> Layout:
-    """Return the parameters over the ranks; equal layouts are worked out once."""
+    """Return the parameters over the ranks; equal layouts are computed once."""
     return _lay_out(by_layout(training))
 
 
 @lru_cache(maxsize=4096)
 def _summarise(key: Remembered) -> Summary:
-    two, three = (_walk(program(_with_layers(key.training, n))) for n in (2, 3))
+    two, three = (_live_bytes(program(_with_layers(key.training, n))) for n in (2, 3))
     per_layer = three.kept - two.kept
     return Summary(
         kept_per_layer=per_layer,
@@ -149,7 +149,7 @@ def _tiny(training: Training) -> Training:
 
 
 @dataclass(slots=True)
-class _Walk:
+class _LiveBytes:
     kept: int = 0
     loss_peak: int = 0
     head_peak: int = 0
@@ -157,23 +157,23 @@ class _Walk:
     forward_peak: int = 0
 
 
-def _walk(recorded: Program) -> _Walk:
+def _live_bytes(recorded: Program) -> _LiveBytes:
     """Follow live activation bytes; the last layer's backward is the first after the head."""
-    walk, sizes, live = _Walk(), [0] * recorded.num_slots, 0
+    found, sizes, live = _LiveBytes(), [0] * recorded.num_slots, 0
     place = "forward_peak"
     for kind, first, second, third in recorded.events:
         if kind == ALLOCATE and third in _ACTIVATION_ITEMS:
             sizes[first] = second
             live += second
-            setattr(walk, place, max(getattr(walk, place), live))
+            setattr(found, place, max(getattr(found, place), live))
         elif kind == FREE:
             live -= sizes[first]
             sizes[first] = 0
         elif kind == ENTER:
             if first is Part.LOSS and place == "forward_peak":
-                walk.kept = live
+                found.kept = live
             if first is not Part.FORWARD:
                 place = "loss_peak" if first is Part.LOSS else "layer_peak"
             if second == "head":
                 place = "head_peak"
-    return walk
+    return found

@@ -1,4 +1,4 @@
-"""From estimates to one verdict, where the user left something open."""
+"""Combines estimates to one verdict, where the user left a setting open."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,7 +9,7 @@ from autotune.predict.training_job import ModelSettings
 
 
 class Room(StrEnum):
-    """How a estimate sits under its ceilings."""
+    """How an estimate compares with its ceilings."""
 
     FITS = "fits"
     """Even if the prediction is low by its margin."""
@@ -19,7 +19,7 @@ class Room(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What a gate should say about memory."""
+    """The gate's verdict about memory."""
 
     OK = "ok"
     WARNING = "warning"
@@ -27,10 +27,10 @@ class Verdict(StrEnum):
 
 
 def room(estimate: MemoryEstimate) -> Room:
-    """Return how a estimate sits under the ceilings that are known; FITS where none is.
+    """Return how an estimate compares with the known ceilings; FITS without any.
 
-    What counts is whether the job runs out of memory: one whose allocator has to give back cache in
-    every step is slow, and no trial's winner, but it runs.
+    What counts is whether the job runs out of memory: one whose allocator frees its cache in every
+    step is slow, but it runs.
     """
     device, host = estimate.device, estimate.host
     if device.runs is not False and host.fits is not False:
@@ -41,7 +41,7 @@ def room(estimate: MemoryEstimate) -> Room:
 
 
 def judge(estimates: Sequence[MemoryEstimate]) -> Verdict:
-    """Judge a config whose estimate depends on what was not said: one estimate per assumption.
+    """Judge a config whose estimate depends on open settings: one estimate per assumption.
 
     Returns:
         OK if it fits under every assumption, ERROR if under none, else WARNING.
@@ -55,13 +55,13 @@ def judge(estimates: Sequence[MemoryEstimate]) -> Verdict:
 def assumptions(
     settings: ModelSettings, *, activation_checkpointing: bool | None
 ) -> tuple[ModelSettings, ...]:
-    """Return the settings that a user may mean, most favourable first.
+    """Return the possible settings, most favourable first.
 
     Args:
-        settings: what was said.
-        activation_checkpointing: None when it was not said. Of a model with frozen parameters it
-            is then also unknown where the trained ones lie, which matters more: in adapters
-            everywhere (with checkpointing), or on top of a frozen base that keeps nothing.
+        settings: the given settings.
+        activation_checkpointing: None if not given. For a model with frozen parameters the place of
+        the trained ones is then unknown too, which matters more: in adapters everywhere (with
+        checkpointing), or on top of a frozen base that keeps nothing.
     """
     if activation_checkpointing is not None:
         return (replace(settings, activation_checkpointing=activation_checkpointing),)

@@ -42,7 +42,7 @@ def _import_deepspeed() -> None:
     from deepspeed import ops
     from deepspeed.runtime.zero.muon import muon_optimizer  # noqa: F401  slow to import
 
-    # It would be compiled for a minute, for nothing.
+    # Its compilation takes a minute and is not needed.
     ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 

@@ -84,7 +84,7 @@ def test_all_ranks_of_a_job_lie_on_whole_nodes() -> None:
 
 
 def test_an_unknown_collective_is_our_own_fault() -> None:
-    with pytest.raises(ValueError, match="gossip is no collective; known: all_gather,"):
+    with pytest.raises(ValueError, match="gossip is not a collective; known: all_gather,"):
         collective_s("gossip", 1, Group(ranks=2), LINKS)
 
 
@@ -175,8 +175,8 @@ def test_what_no_probe_crossed_is_the_catalogue_s() -> None:
 @pytest.mark.parametrize(
     "probe", [{}, {"local_ranks": 8, "collectives": [{"kind": "all_gather"}]}], ids=str
 )
-def test_what_is_no_probe_says_how_to_get_one(probe: dict[str, Any]) -> None:
-    with pytest.raises(HardwareError, match=r"pool\.json: is no probe: .*autotune probe"):
+def test_a_file_that_is_not_a_probe_file_is_refused(probe: dict[str, Any]) -> None:
+    with pytest.raises(HardwareError, match=r"pool\.json: not a probe file: .*autotune probe"):
         Links.from_probe(probe, device=H200, where="pool.json")
 
 
