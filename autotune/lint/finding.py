@@ -29,7 +29,7 @@ class RefusedBy(StrEnum):
     """`deepspeed.initialize`, or the first step."""
     LAUNCHER = "launcher"
     """The Hugging Face Trainer or Accelerate, before DeepSpeed sees the config."""
-    NOBODY = "nobody"
+    NOTHING = "nothing"
     """Nothing; the run continues and does not do what the config sets."""
 
 
@@ -75,7 +75,7 @@ class Finding:
     """How to fix it, for a reader."""
     fix: Fix | None = None
     """What `--fix` applies; None where only a person can decide."""
-    refused_by: RefusedBy = RefusedBy.NOBODY
+    refused_by: RefusedBy = RefusedBy.NOTHING
     line: int | None = None
     """Of the field in the file, from 1; None where there is no text."""
     column: int | None = None

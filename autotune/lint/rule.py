@@ -34,7 +34,7 @@ class Rule:
     """Kebab case, as in `--ignore batch-arithmetic`."""
     severity: Severity
     check: Check
-    refused_by: RefusedBy = RefusedBy.NOBODY
+    refused_by: RefusedBy = RefusedBy.NOTHING
     """Who would stop the run. A test holds `parse` true: the installed `DeepSpeedConfig` refuses
     each config in which such a rule finds an error, and no other."""
 
@@ -66,7 +66,7 @@ class Rule:
 
 
 def rule(
-    identifier: str, severity: Severity, *, refused_by: RefusedBy = RefusedBy.NOBODY
+    identifier: str, severity: Severity, *, refused_by: RefusedBy = RefusedBy.NOTHING
 ) -> Callable[[Check], Rule]:
     """Make a rule of a function whose docstring is the rule's page.
 

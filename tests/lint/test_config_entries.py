@@ -24,7 +24,7 @@ def test_keys_are_met_section_by_section() -> None:
     }
 
 
-def test_a_name_with_dots_is_no_field() -> None:
+def test_a_name_with_dots_is_not_a_field() -> None:
     [entry] = entries({"zero_optimization.stage": 2})
     assert entry.field is None
     assert (entry.key, entry.section) == ("zero_optimization.stage", "")

@@ -1,4 +1,4 @@
-"""What the kernel tells, from files as it writes them under either version of cgroups."""
+"""Facts from files as the kernel writes them under either version of cgroups."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_the_least_limit_of_a_group_and_those_above_it_counts(write: Write) -> N
     assert machine.host_memory_bytes() == 512 * MIB
 
 
-def test_a_huge_limit_of_version_1_is_no_limit(write: Write) -> None:
+def test_a_huge_limit_of_version_1_is_unlimited(write: Write) -> None:
     write("proc/self/cgroup", "4:memory:/\n")
     write("cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n")
     assert machine.host_memory_bytes() == psutil.virtual_memory().total

@@ -116,7 +116,7 @@ def test_what_the_closed_form_is_sure_of_is_never_above_the_replay(num_layers: i
         assert sure_bytes <= here.estimate(candidate).peak_allocated_bytes
 
 
-def test_a_bucket_larger_than_the_model_is_no_reason_to_reject() -> None:
+def test_a_bucket_larger_than_the_model_is_not_rejected() -> None:
     # Without contiguous gradients nothing is allocated in its size.
     here = Simulation(workload=workload_7b(num_layers=1), ceiling_bytes=8 * GIB)
     candidate = here.point(

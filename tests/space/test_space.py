@@ -167,7 +167,7 @@ def test_points_that_differ_in_inert_keys_only_are_one_proposal(seed: int, other
     twin = ZERO_SPACE.canonical({**values, **changed})
     assert twin == proposal
     assert hash(twin) == hash(proposal)
-    # Where a key is drawn and then found to be inert, the whole config says so too.
+    # Where a key is drawn and then found to be inert, it is inert in the whole config too.
     drawn = values | {key: value for key, value in changed.items() if key in values}
     assert run_of(drawn) == run_of(values)
 

@@ -1,4 +1,4 @@
-"""What the Optuna storage says of a study, read with Optuna itself."""
+"""The Optuna storage of a study, read with Optuna."""
 
 import sqlite3
 from contextlib import closing
@@ -177,7 +177,9 @@ def test_a_storage_that_cannot_be_opened_is_named_without_its_password(
 
 
 def test_a_study_that_exists_is_not_made_again(here: Setting) -> None:
-    with pytest.raises(StoreError, match=r"--study mixed: exists in sqlite.*continue with --resume"):
+    with pytest.raises(
+        StoreError, match=r"--study mixed: exists in sqlite.*continue with --resume"
+    ):
         StoredStudy("mixed", here.url, create=True)
 
 

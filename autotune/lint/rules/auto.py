@@ -151,5 +151,5 @@ def _dropped(keys: list[str]) -> Fault:
         message=f'{first}="auto": only Hugging Face resolves it; DeepSpeed drops it silently '
         f"and takes {taken}{more}",
         suggestion="give values, or launch with the Trainer or Accelerate (--launcher hf)",
-        refused_by=RefusedBy.NOBODY,
+        refused_by=RefusedBy.NOTHING,
     )

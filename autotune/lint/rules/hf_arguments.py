@@ -147,7 +147,7 @@ def _mismatch(expected: Expected, value: Any, *, form: str) -> Fault:
         f"{format_value(expected.value)} in TrainingArguments: {outcome}",
         suggestion="give both the same" if overridden else 'write "auto" in the ds_config',
         severity=Severity.WARNING if overridden else None,
-        refused_by=RefusedBy.NOBODY if overridden else None,
+        refused_by=RefusedBy.NOTHING if overridden else None,
     )
 
 
@@ -159,7 +159,7 @@ def _left_out(subject: Subject, steps: float) -> Fault:
         f"{STEPS}={format_value(steps)} in TrainingArguments",
         suggestion='write "auto"',
         severity=None if refused else Severity.WARNING,
-        refused_by=None if refused else RefusedBy.NOBODY,
+        refused_by=None if refused else RefusedBy.NOTHING,
     )
 
 

@@ -230,11 +230,11 @@ def _effect(entry: Entry, field: Field, right: Any) -> tuple[str, Severity | Non
         counts = bool(value)
         is_opposite = right is not None and right != counts
         severity = Severity.ERROR if is_opposite else Severity.WARNING
-        return f"; it counts as {format_value(counts)}", severity, RefusedBy.NOBODY
+        return f"; it counts as {format_value(counts)}", severity, RefusedBy.NOTHING
     if field.type == "section":
-        return "", Severity.ERROR if value else Severity.WARNING, RefusedBy.NOBODY
+        return "", Severity.ERROR if value else Severity.WARNING, RefusedBy.NOTHING
     if isinstance(value, bool) and field.type in ("int", "float"):
-        return f"; it counts as {int(value)}", Severity.WARNING, RefusedBy.NOBODY
+        return f"; it counts as {int(value)}", Severity.WARNING, RefusedBy.NOTHING
     # Null is compared with a number, at least where that is a float.
     mild = field.type in ("str", "list") or (value is None and field.type == "int")
     worst = Severity.WARNING if mild else None

@@ -169,7 +169,7 @@ def _ignored(subject: Subject, entry: Entry) -> Fault:
         suggestion=suggestion,
         fix=fix if "." not in entry.key else None,
         severity=_severity(subject, entry, right),
-        refused_by=RefusedBy.NOBODY,
+        refused_by=RefusedBy.NOTHING,
     )
 
 

@@ -28,7 +28,7 @@ def _read(data: bytes | str, name: str = "ds_config.json", **launch: object) -> 
         (b"null", "not a config: the file contains nothing"),
     ],
 )
-def test_what_is_no_config_is_one_finding(data: bytes, reason: str) -> None:
+def test_a_file_that_is_not_a_config_is_one_finding(data: bytes, reason: str) -> None:
     document = _read(data)
     assert document.subject is None
     [found] = document.findings
@@ -55,7 +55,7 @@ def _doubled(times: int) -> str:
         ("- 1\n", "not a config: the file contains a list"),
     ],
 )
-def test_yaml_that_is_no_config_is_one_finding(text: str, reason: str) -> None:
+def test_yaml_that_is_not_a_config_is_one_finding(text: str, reason: str) -> None:
     document = _read(text, "config.yaml")
     assert document.subject is None
     [found] = document.findings

@@ -26,8 +26,8 @@ def _found(*keys: str, launcher: Launcher, **others: Any) -> list[Finding]:
         ("optimizer.params.lr", RefusedBy.INIT),
         ("optimizer.params.betas", RefusedBy.INIT),
         ("scheduler.params.warmup_num_steps", RefusedBy.INIT),
-        ("fp16.enabled", RefusedBy.NOBODY),
-        ("bf16.enabled", RefusedBy.NOBODY),
+        ("fp16.enabled", RefusedBy.NOTHING),
+        ("bf16.enabled", RefusedBy.NOTHING),
     ],
 )
 def test_deepspeed_resolves_no_auto(key: str, refused_by: RefusedBy) -> None:

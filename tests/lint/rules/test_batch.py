@@ -126,7 +126,7 @@ def test_another_accumulation_is_reported_at_its_key() -> None:
     assert warning.suggestion == "gradient_accumulation_steps: 4"
 
 
-def test_stages_and_tensor_ranks_are_no_data_parallel_ranks() -> None:
+def test_stages_and_tensor_ranks_are_not_data_parallel_ranks() -> None:
     config = _sizes(64, 4, 8)
     assert _errors(config, gpus=8) == [TRAIN]
     assert _errors(config, gpus=8, pipeline_stages=2, tensor_parallel=2) == []
@@ -162,5 +162,5 @@ def test_hugging_face_fills_auto(config: dict[str, Any], errors: list[str]) -> N
 
 
 @pytest.mark.parametrize("value", ["8", "auto", [8], {}, None, 10**400, float("nan")])
-def test_what_is_no_size_is_another_rules_fault(value: Any) -> None:
+def test_a_value_that_is_not_a_size_has_another_rule(value: Any) -> None:
     assert _errors({TRAIN: value, MICRO: 2}, gpus=4) == []

@@ -87,7 +87,7 @@ def test_the_programs_own_optimizer_takes_its_own_parameters() -> None:
 
 
 @pytest.mark.parametrize(("norm", "refused_by"), [(0, RefusedBy.INIT), (None, RefusedBy.PARSE)])
-def test_a_norm_that_is_no_number_fails_in_the_parser(norm: Any, refused_by: RefusedBy) -> None:
+def test_a_norm_that_is_not_a_number_fails_in_the_parser(norm: Any, refused_by: RefusedBy) -> None:
     [found] = findings(RULES, _adamw(max_grad_norm=norm))
     assert found.refused_by is refused_by
 

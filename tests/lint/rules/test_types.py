@@ -81,17 +81,17 @@ def test_a_value_that_pydantic_converts_is_a_warning_with_a_fix(
     ("config", "severity", "refused_by", "fixed"),
     [
         # A string that is not empty is true.
-        ({"prescale_gradients": "false"}, Severity.ERROR, RefusedBy.NOBODY, False),
-        ({"prescale_gradients": "true"}, Severity.WARNING, RefusedBy.NOBODY, True),
+        ({"prescale_gradients": "false"}, Severity.ERROR, RefusedBy.NOTHING, False),
+        ({"prescale_gradients": "true"}, Severity.WARNING, RefusedBy.NOTHING, True),
         ({"gradient_clipping": "1.0"}, Severity.ERROR, RefusedBy.INIT, 1),
         ({"gradient_clipping": None}, Severity.ERROR, RefusedBy.INIT, None),
         ({"steps_per_print": "x"}, Severity.ERROR, RefusedBy.INIT, None),
         ({"gradient_accumulation_steps": 1.5}, Severity.ERROR, RefusedBy.INIT, None),
-        ({"gradient_clipping": True}, Severity.WARNING, RefusedBy.NOBODY, None),
-        ({"steps_per_print": True}, Severity.WARNING, RefusedBy.NOBODY, None),
+        ({"gradient_clipping": True}, Severity.WARNING, RefusedBy.NOTHING, None),
+        ({"steps_per_print": True}, Severity.WARNING, RefusedBy.NOTHING, None),
         # Nothing reads it: the profiler is off.
         ({"flops_profiler": {"profile_step": "5"}}, Severity.WARNING, RefusedBy.INIT, 5),
-        ({"timers": []}, Severity.WARNING, RefusedBy.NOBODY, None),
+        ({"timers": []}, Severity.WARNING, RefusedBy.NOTHING, None),
     ],
 )
 def test_a_value_kept_unchanged_is_judged_by_its_effect(

@@ -70,7 +70,7 @@ def test_a_top_level_key_intended_for_deepspeed_is_an_error(
 ) -> None:
     finding = only({key: value})
     assert suggestion in (finding.suggestion or "")
-    assert (finding.severity, finding.refused_by) == (Severity.ERROR, RefusedBy.NOBODY)
+    assert (finding.severity, finding.refused_by) == (Severity.ERROR, RefusedBy.NOTHING)
 
 
 @pytest.mark.parametrize(

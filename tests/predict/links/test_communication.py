@@ -139,7 +139,7 @@ def test_above_a_probe_s_largest_size_it_goes_on_as_the_catalogue() -> None:
 
 @pytest.mark.parametrize("host", ["x2", "x2_third_host"])
 @pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "all_reduce", "all_to_all"])
-def test_small_sizes_are_no_word_on_bandwidth(kind: str, host: str) -> None:
+def test_small_sizes_do_not_determine_bandwidth(kind: str, host: str) -> None:
     """Up to 512 KiB a collective is mostly latency; its own rate there is a tenth of the link's."""
     whole = json.loads((DATA / f"h200_{host}_probe.json").read_text("utf-8"))
     small = [row for row in whole["collectives"] if row["num_bytes"] <= MIB // 2]

@@ -123,7 +123,7 @@ def test_a_fault_behind_another_exception_is_found() -> None:
     assert examine(error, Phase.INIT, None).kind is FailureKind.DEVICE
 
 
-def test_a_lost_connection_is_no_fault_of_the_device() -> None:
+def test_a_lost_connection_is_not_a_fault_of_the_device() -> None:
     assert not is_device_fault(dist.DistBackendError("Connection closed by peer"))
 
 

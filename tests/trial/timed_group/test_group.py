@@ -156,7 +156,7 @@ STAGES = (1, 3)
 
 @pytest.fixture(scope="module")
 def trained() -> dict[int, Any]:
-    """What rank 0 tells of each stage."""
+    """The results of rank 0 at each stage."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.trial.timed_group.train_timed", *map(str, STAGES)],
         capture_output=True,
