@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from autotune.lint.finding import Finding, Fix, RefusedBy, Severity
-from autotune.lint.format_value import shown
+from autotune.lint.format_value import format_value
 from autotune.lint.rule_info import RuleInfo
 from autotune.lint.subject import Subject
 
@@ -32,7 +32,7 @@ class Rule(RuleInfo):
     """A rule that reads a config and its launch alone."""
 
     check: Check
-    refused_by: RefusedBy = RefusedBy.NOBODY
+    refused_by: RefusedBy = RefusedBy.NOTHING
     """Who would stop the run. A test holds `parse` true: the installed `DeepSpeedConfig` refuses
     each config in which such a rule finds an error, and no other."""
 
@@ -54,7 +54,7 @@ class Rule(RuleInfo):
 
 
 def rule(
-    identifier: str, severity: Severity, *, refused_by: RefusedBy = RefusedBy.NOBODY
+    identifier: str, severity: Severity, *, refused_by: RefusedBy = RefusedBy.NOTHING
 ) -> Callable[[Check], Rule]:
     """Make a rule of a function whose docstring is the rule's page.
 
@@ -95,7 +95,7 @@ def located(subject: Subject, fault: Fault, *, rule: str, severity: Severity) ->
     """
     field = subject.spelled(fault.field)
     value = subject.value(fault.field)
-    said = field if value is None or isinstance(value, dict) else f"{field}={shown(value)}"
+    said = field if value is None or isinstance(value, dict) else f"{field}={format_value(value)}"
     line, column = subject.position(field)
     return Finding(
         rule=rule,

@@ -1,4 +1,4 @@
-"""Which of DeepSpeed's compiled ops the trials of a study may need."""
+"""The compiled ops of DeepSpeed that the trials of a study may need."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ def needed_ops(space: SearchSpace, workload: Workload, base: Mapping[str, Any]) 
 
     Args:
         space: what is searched.
-        workload: whose optimizer every trial has.
+        workload: every trial has its optimizer.
         base: the user's ds_config; empty without one.
 
     Example:

@@ -46,18 +46,20 @@ def test_comments_and_trailing_commas_pass_as_in_deepspeed(tmp_path: Path) -> No
         ("", "the file is empty"),
     ],
 )
-def test_what_is_no_config_is_told_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+def test_a_text_that_is_not_a_config_is_reported_with_its_place(
+    tmp_path: Path, text: str, message: str
+) -> None:
     with pytest.raises(ConfigError, match=message) as raised:
         _read(tmp_path, text)
     assert "ds_config.json: " in str(raised.value)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.json: no such file"):
         read_base(tmp_path / "nowhere.json")
 
 
-def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "binary.json"
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match=r"binary\.json: .*not readable: the file is UTF-16"):

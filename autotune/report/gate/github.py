@@ -1,4 +1,4 @@
-"""`--format github`: workflow commands, which GitHub shows beside the lines of a pull request.
+"""`--format github`: workflow commands, which GitHub shows at the lines of a pull request.
 
 https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
 """
@@ -14,7 +14,7 @@ from autotune.report.gate.predicted import memory_line, needs_saying
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 _IN_MESSAGE = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 _IN_PROPERTY = _IN_MESSAGE | str.maketrans({":": "%3A", ",": "%2C"})
-"""As GitHub's own toolkit escapes them (`packages/core/src/command.ts`)."""
+"""As GitHub's toolkit escapes them (`packages/core/src/command.ts`)."""
 
 
 def github_annotations(results: Sequence[GateResult], *, strict: bool = False) -> str:

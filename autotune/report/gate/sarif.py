@@ -87,7 +87,7 @@ def _result(finding: Finding, path: str, places: Mapping[str, int]) -> Mapping[s
     return {
         "ruleId": finding.rule,
         "ruleIndex": places[finding.rule],
-        # SARIF's levels are called as our severities are.
+        # SARIF's levels have the same names as our severities.
         "level": finding.severity.value,
         "message": {"text": whole_message(finding)},
         "locations": [location],

@@ -18,7 +18,7 @@ from tests.lint.cases import Case, all_cases, errors, is_about, request_of
 from tests.lint.mutations import mutated
 from tests.predict.jobs import small_llama
 
-CASES = [case for case in all_cases() if case.told["category"] in ("memory", "speed")]
+CASES = [case for case in all_cases() if case.case_file["category"] in ("memory", "speed")]
 OFFLOAD: dict[str, Any] = {"offload_optimizer": {"device": "cpu"}}
 FULL_OFFLOAD: dict[str, Any] = {**OFFLOAD, "offload_param": {"device": "cpu"}}
 

@@ -79,11 +79,16 @@ def test_hjson_is_a_warning_for_deepspeed_and_an_error_for_hugging_face(
 
 
 @pytest.mark.parametrize(
-    ("text", "field", "place", "slip"),
+    ("text", "field", "place", "fault"),
     [
         ('{"a": {"b": 0,01\n}}', "a.b", (1, 13), "a decimal comma (0,01)"),
         ('{"a": 0,01, "b": 1}', "a", (1, 7), "a decimal comma"),
-        ('{"a": True,\n"b": 1}', "a", (1, 7), "a Python word (True); DeepSpeed's reader takes"),
+        (
+            '{"a": True,\n"b": 1}',
+            "a",
+            (1, 7),
+            "a Python word (True); DeepSpeed's reader reads the value as",
+        ),
         ("{'a': 'x', 'b': None}", "b", (1, 17), "a Python word (None)"),
         ('{"a": 1_000,\n"b": 1}', "a", (1, 7), "a number in a form"),
         ('{"a": 10 000}', "a", (1, 7), "a number in a form"),
@@ -96,7 +101,7 @@ def test_hjson_is_a_warning_for_deepspeed_and_an_error_for_hugging_face(
         ('{"a": cpu, "b": 1}', "a", (1, 7), "text without quotes (cpu)"),
         ("a:\n  b: 1\n", "a", (2, 3), "a key and its value, read as text"),
         ('{"a": true "b": 1}', "b", (1, 11), "a missing comma"),
-        ('{"a": 1,, "b": 1}', "", (1, 9), "a comma too many"),
+        ('{"a": 1,, "b": 1}', "", (1, 9), "an extra comma"),
         ('{"a": ,}', "a", (1, 7), "a missing value"),
         ('{"a" 1}', "a", (1, 6), "a missing colon"),
         ('{"a" = 1}', "a", (1, 6), "an equals sign"),
@@ -112,15 +117,15 @@ def test_hjson_is_a_warning_for_deepspeed_and_an_error_for_hugging_face(
         ('{"a": 1} b', "", (1, 10), "text after the end"),
     ],
 )
-def test_a_slip_is_named_at_its_place(
-    text: str, field: str, place: tuple[int, int], slip: str
+def test_a_syntax_fault_is_reported_at_its_place(
+    text: str, field: str, place: tuple[int, int], fault: str
 ) -> None:
     reading = read_json(text, Launcher.DEEPSPEED)
     assert reading.value is None
     [found] = reading.findings
     assert (found.field, found.severity) == (field, Severity.ERROR)
     assert (found.line, found.column) == place
-    assert slip in found.message
+    assert fault in found.message
     assert found.suggestion
 
 
@@ -145,7 +150,7 @@ def test_json_of_python_with_nan_is_a_warning_for_hugging_face() -> None:
 
 
 @given(_configs, st.data(), st.sampled_from(READERS))
-def test_whatever_is_damaged_is_told_or_read_as_the_launcher_reads_it(
+def test_a_damaged_text_is_reported_or_read_as_the_launcher_reads_it(
     config: dict[str, Any], data: st.DataObject, launcher: Launcher
 ) -> None:
     text = json.dumps(config, indent=1)

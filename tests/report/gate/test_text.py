@@ -1,4 +1,4 @@
-"""What a reader is told."""
+"""The text that the gate prints."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ def test_findings_are_grouped_worst_first(capsys: pytest.CaptureFixture[str]) ->
     assert lines[-1].startswith("configs/ds config.json: error (")
 
 
-def test_one_way_out_of_several_findings_is_printed_once(
+def test_one_suggestion_of_several_findings_is_printed_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     other = replace(WARNING, message="another place", suggestion="a way out")
@@ -87,16 +87,16 @@ def test_a_verdict_says_what_it_rests_on(capsys: pytest.CaptureFixture[str]) -> 
         "host": {"total_bytes": 2**30, "ceiling_bytes": None},
         "assumptions": ["sequences of 128 tokens (--seq-len is not given)", "AdamW (none)"],
     }
-    told = result(memory=memory, memory_reason=None)
-    print_result(told)
+    fitting = result(memory=memory, memory_reason=None)
+    print_result(fitting)
     assert _printed(capsys) == (
         "configs/ds config.json: ok (DeepSpeed 0.19.8, table of fields; predicted 40.00 GiB of "
         "80.00 GiB), assuming sequences of 128 tokens (--seq-len is not given); AdamW (none)\n"
     )
     over = replace(ERROR, rule="device-memory")
-    print_result(replace(told, findings=(replace(over, severity=Severity.WARNING),)))
+    print_result(replace(fitting, findings=(replace(over, severity=Severity.WARNING),)))
     assert "assuming" in _printed(capsys)
-    print_result(replace(told, findings=(over,)))
+    print_result(replace(fitting, findings=(over,)))
     assert "assuming" not in _printed(capsys)
 
 

@@ -58,7 +58,7 @@ def test_annotations_are_escaped_as_githubs_toolkit_escapes_them() -> None:
     assert lines[0] == (
         "::error file=configs/ds config.json,line=3,col=5,"
         "title=unknown-key%3A zero_optimization.stge::"
-        "zero_optimization.stge: no such key. Way out: write stage"
+        "zero_optimization.stge: no such key. Suggestion: write stage"
     )
     assert lines[1].startswith("::warning file=configs/ds config.json,line=7,title=")
     assert "50%25 of" in lines[1]
@@ -86,9 +86,9 @@ def test_a_rule_that_passed_on_assumptions_says_so() -> None:
         "host": {"total_bytes": 2**30, "ceiling_bytes": None},
         "assumptions": ["sequences of 128 tokens (--seq-len is not given)"],
     }
-    (told,) = _suite(junit_xml([result(memory=memory, memory_reason=None)])).iter("system-out")
+    (output,) = _suite(junit_xml([result(memory=memory, memory_reason=None)])).iter("system-out")
     (assumed,) = memory["assumptions"]
-    assert told.text == f"predicted 40.00 GiB of 80.00 GiB, assuming {assumed}"
+    assert output.text == f"predicted 40.00 GiB of 80.00 GiB, assuming {assumed}"
     sure = memory | {"assumptions": []}
     assert not list(_suite(junit_xml([result(memory=sure)])).iter("system-out"))
 
@@ -119,9 +119,9 @@ def test_rules_that_found_nothing_are_tests_that_passed() -> None:
 
 def test_what_xml_cannot_hold_is_replaced() -> None:
     text = junit_xml([result(WARNING)])
-    (told,) = _suite(text).iter("system-out")
-    assert "\N{REPLACEMENT CHARACTER} é" in told.text
-    assert '50% of "a", <b> & c' in told.text
+    (output,) = _suite(text).iter("system-out")
+    assert "\N{REPLACEMENT CHARACTER} é" in output.text
+    assert '50% of "a", <b> & c' in output.text
 
 
 def test_the_sarif_log_is_valid(sarif_schema: Draft4Validator) -> None:
