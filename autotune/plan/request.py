@@ -70,7 +70,7 @@ class PlanRequest:
         missing = [
             f"{option}: missing; give it, or write it into autotune.yaml"
             for option, value in (
-                ("--model", resolved.shape),
+                ("--model", resolved.shape or resolved.not_judged),
                 ("--gpus", resolved.site.gpus),
                 ("--gpu-type", resolved.site.device),
             )

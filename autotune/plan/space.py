@@ -1,13 +1,14 @@
 """What of a search space fits: one line per stage, offload and checkpointing."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any
 
 from autotune.ds_config.build import build_ds_config
 from autotune.ds_config.fields.table import default_of
 from autotune.errors import WorkloadError
+from autotune.job.cpu_threads import CpuThreads
 from autotune.job.device import Device
 from autotune.job.workload import Workload
 from autotune.plan.request import PlanRequest
@@ -65,6 +66,8 @@ class SpacePlan:
     workload: Workload
     device: Device
     lines: tuple[SpaceLine, ...]
+    cpu_threads: CpuThreads
+    """Of a rank; they decide the speed of an offloaded optimizer."""
     smallest_gpus: int | None
     """The fewest GPUs of this type on which anything of the space fits."""
 
@@ -80,6 +83,7 @@ class SpacePlan:
             "gpus": self.workload.world_size,
             "device": self.device.name,
             "fits": self.fits,
+            "cpu_threads": asdict(self.cpu_threads),
             "smallest_gpus": self.smallest_gpus,
             "lines": [line.to_json() for line in self.lines],
         }
@@ -111,6 +115,7 @@ def plan_space(request: PlanRequest) -> SpacePlan:
         workload=workload,
         device=request.device,
         lines=tuple(lines),
+        cpu_threads=request.resolved.site.cpu_threads,
         smallest_gpus=smallest_fitting(lambda gpus: _anything_fits(request, leanest, gpus)),
     )
 

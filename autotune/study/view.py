@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from autotune.errors import StoreError
+from autotune.job.origin import Fact, assumed_phrases
 from autotune.job.workload import Workload
 from autotune.serialization import Serializable
 from autotune.space import SearchSpace
@@ -111,6 +112,12 @@ class StudyView:
         if told is None or exported is None or told["trial"] != exported.number:
             return None
         return told
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What no source of the job states and was taken all the same, a phrase each."""
+        facts = {name: Fact.from_json(fact) for name, fact in (self.setup.job or {}).items()}
+        return assumed_phrases(facts)
 
     @property
     def best_baseline(self) -> TrialRecord | None:

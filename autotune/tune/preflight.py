@@ -1,10 +1,6 @@
 """What can be refused before anything is started."""
 
-import difflib
-import importlib.util
 import socket
-from importlib.metadata import version
-from pathlib import Path
 
 from autotune.ds_config.auto import resolve_auto
 from autotune.ds_config.build import BATCH_KEYS, build_ds_config
@@ -13,7 +9,6 @@ from autotune.evaluate.evaluator_kind import EvaluatorKind
 from autotune.evaluate.options import AUTO
 from autotune.gate.deepspeed_parser import ask_deepspeed
 from autotune.job.ceiling import parse_bytes, parse_ceiling
-from autotune.job.model_shape import ModelShape
 from autotune.job.resolve import ResolvedJob
 from autotune.job.site import DEFAULT_CEILING
 from autotune.job.workload import Workload
@@ -144,26 +139,6 @@ def require_listener(address: str) -> None:
             f"--ray-address {address}: nothing answers there ({error}); start a cluster with "
             "`ray start --head`, or leave the option out to use this machine"
         ) from error
-
-
-def require_modelling_code(shape: ModelShape) -> None:
-    """Make sure that transformers can build the model, without the seconds of an import.
-
-    Raises:
-        WorkloadError: it does not know the architecture.
-    """
-    found = importlib.util.find_spec("transformers")
-    assert found is not None
-    assert found.origin is not None
-    models = Path(found.origin).parent / "models"
-    kind = shape.model_type
-    if not (models / kind / f"modeling_{kind}.py").is_file():
-        known = [path.parent.name for path in models.glob("*/modeling_*.py")]
-        near = difflib.get_close_matches(kind, known, n=3)
-        raise WorkloadError(
-            f"--model {shape.name}: model_type {kind!r}: transformers {version('transformers')} "
-            f"has no such model" + (f"; did you mean {' or '.join(near)}?" if near else "")
-        )
 
 
 def check_base(
