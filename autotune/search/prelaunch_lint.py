@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from autotune.evaluate.evaluator_kind import EvaluatorKind
 from autotune.job.launcher import Launcher
 from autotune.job.workload import Workload
 from autotune.lint.check import lint
@@ -44,6 +45,6 @@ def refusal(candidate: Candidate, workload: Workload) -> Outcome | None:
     reason = "; ".join(f"{error.message} [{error.rule}]" for error in errors)
     return Outcome(
         status=Status.INVALID,
-        evaluator="modelled",
+        evaluator=EvaluatorKind.MODELLED.value,
         failure=Failure(reason=f"not launched: {reason}", phase=Phase.BUILD),
     )
