@@ -164,7 +164,7 @@ class _Walk:
 
     @property
     def kept_per_layer(self) -> int:
-        """On average, since layers may differ; from the second on, which has no embedding to end."""
+        """On average: layers may differ. From the second on: at the first the embedding may end."""
         if len(self.starts) < 2:
             return self.kept - sum(self.starts)
         first = min(1, len(self.starts) - 2)

@@ -13,7 +13,7 @@ from autotune.gate.gate import gate
 from autotune.gate.inputs import planned_launch
 from autotune.gate.request import GateRequest
 from autotune.job.ceiling import GIB
-from autotune.job.model_shape import shape_from_hf_config
+from autotune.job.model_shape import ModelShape, shape_from_hf_config
 from autotune.lint.finding import Severity, Verdict
 from autotune.lint.subject import Launcher, Subject
 from autotune.plan import PlanRequest, plan_config
@@ -21,6 +21,7 @@ from tests.gate.judging import config, fields, judge, setting, subject, verdict
 from tests.lint.cases import Case, all_cases, errors, is_about, request_of
 from tests.lint.mutations import mutated
 from tests.predict.jobs import small_llama
+from tests.predict.traced import COMMON
 
 CASES = [case for case in all_cases() if case.told["category"] in ("memory", "speed")]
 OFFLOAD: dict[str, Any] = {"offload_optimizer": {"device": "cpu"}}
@@ -277,34 +278,72 @@ deepspeed_config: {zero_stage: 3, offload_optimizer_device: none, offload_param_
     assert found == ["deepspeed_config.offload_optimizer_device"]
 
 
-def test_a_family_that_nobody_wrote_down_is_likened_and_torch_is_not_imported() -> None:
+def qwen3(**keys: Any) -> ModelShape:
+    return shape_from_hf_config(COMMON | {"model_type": "qwen3"} | keys, name="q", where="test")
+
+
+def test_a_family_without_a_hand_written_program_is_traced_as_plan_does(tmp_path: Path) -> None:
+    ds_config = config(2)
+    for name, content in (("ds.json", ds_config), ("config.json", dict(qwen3().hf_config))):
+        (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")
+    request = PlanRequest(
+        model=str(tmp_path), gpus=8, gpu_type="a100-80gb", ds_config=tmp_path / "ds.json"
+    )
+    planned = plan_config(request).to_json()["memory"]["device"]
+    judgement = judge(ds_config, model=qwen3(), activation_checkpointing=False)
+    assert judgement.memory is not None
+    assert judgement.memory["assumptions"] == []
+    assert judgement.memory["device"]["items"] == planned["items"]
+
+
+def test_a_traced_family_that_is_split_is_not_judged() -> None:
+    for split in ({"tensor_parallel": 2}, {"pipeline_stages": 2}):
+        judgement = judge(config(1), model=qwen3(), **split)
+        assert judgement.memory is None
+        assert "how tensor parallelism or pipeline stages split qwen3" in str(judgement.reason)
+
+
+def test_frozen_parameters_of_a_traced_family_are_not_judged() -> None:
+    judgement = judge(config(1), model=qwen3(), num_trainable=1_000)
+    assert "memory is not judged: --model q: model_type qwen3" in str(judgement.reason)
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ({"model_type": "t5", "d_model": 64}, "is an encoder-decoder model"),
+        (COMMON | {"model_type": "qwen2_vl", "vision_config": {}}, "the vision tower of qwen2_vl"),
+        (COMMON | {"model_type": "llama", "num_hidden_layers": 9_999}, "at most 256 layers"),
+    ],
+    ids=["encoder-decoder", "vision", "deep"],
+)
+def test_a_config_of_a_model_that_is_not_judged_is_checked_all_the_same(
+    model: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    wrong = config(2) | {"train_batch_size": 7, "gradient_accumulation_steps": 1}
+    for name, content in (("ds.json", wrong), ("config.json", model)):
+        (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")
+    result = gate(
+        GateRequest(
+            ds_config=str(tmp_path / "ds.json"), model=str(tmp_path), gpus=8, gpu_type="a100-80gb"
+        )
+    )
+    assert result.verdict is Verdict.ERROR
+    assert result.memory is None
+    assert reason in str(result.memory_reason)
+
+
+def test_the_gate_imports_torch_for_a_trace_only() -> None:
     code = """
 import sys
 from tests.gate.judging import config, judge
-from autotune.job.model_shape import shape_from_hf_config
-bloom = {"model_type": "bloom", "hidden_size": 4096, "n_layer": 30, "n_head": 32,
-         "vocab_size": 250880}
-shape = shape_from_hf_config(bloom, name="bloom", where="test")
-print(judge(config(3), model=shape).memory["assumptions"][0])
+assert judge(config(3), model="1.3b").memory is not None
 print([m for m in ("torch", "deepspeed", "transformers") if m in sys.modules])
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd()
     )
-    assert done.stdout.splitlines() == ["bloom is like opt with the same dimensions", "[]"]
-
-
-def test_experts_that_would_have_to_be_traced_are_not_judged() -> None:
-    deepseek = {
-        "model_type": "deepseek_v3",
-        "hidden_size": 1_024,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 8,
-        "vocab_size": 1_000,
-        "n_routed_experts": 64,
-    }
-    shape = shape_from_hf_config(deepseek, name="deepseek", where="test")
-    assert "experts of deepseek_v3" in str(judge(config(3), model=shape).reason)
+    assert done.stdout.splitlines() == ["[]"]
 
 
 def test_no_config_whatever_ends_in_an_exception() -> None:
