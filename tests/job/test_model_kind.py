@@ -1,5 +1,6 @@
 """Kinds of models, as the installed transformers has them."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ VISION: dict[str, Any] = {"model_type": "clip_vision_model", "hidden_size": 8}
     ids=str,
 )
 def test_what_is_no_decoder_of_text_is_named(
-    config: dict[str, Any], kind: str, tmp_path: Any
+    config: dict[str, Any], kind: str, tmp_path: Path
 ) -> None:
     with pytest.raises(NotJudgedError, match=f"is .*{kind}.*decoder-only language models are"):
         load_model_shape(write_config(tmp_path, LLAMA | config))
@@ -66,13 +67,13 @@ def test_an_encoder_that_is_used_as_a_decoder_is_one() -> None:
     ids=str,
 )
 def test_a_language_model_with_a_tower_is_never_judged(
-    config: dict[str, Any], named: str, tmp_path: Any
+    config: dict[str, Any], named: str, tmp_path: Path
 ) -> None:
     with pytest.raises(NotJudgedError, match=f"memory is not judged: .*{named}"):
         require_judgeable(load_model_shape(write_config(tmp_path, config)))
 
 
-def test_a_model_of_code_in_its_repository_is_not_run(tmp_path: Any) -> None:
+def test_a_model_of_code_in_its_repository_is_not_run(tmp_path: Path) -> None:
     config = LLAMA | {"model_type": "internlm2", "auto_map": {"AutoConfig": "x.Y"}}
     with pytest.raises(NotJudgedError, match=r"internlm2' is built by code .*auto_map"):
         load_model_shape(write_config(tmp_path, config))
@@ -81,13 +82,13 @@ def test_a_model_of_code_in_its_repository_is_not_run(tmp_path: Any) -> None:
     assert load_model_shape(write_config(tmp_path, native)).model_type == "phi3"
 
 
-def test_a_model_that_transformers_does_not_have_is_near_one_that_it_has(tmp_path: Any) -> None:
+def test_a_model_that_transformers_does_not_have_is_near_one_that_it_has(tmp_path: Path) -> None:
     config = LLAMA | {"model_type": "qwen33"}
-    with pytest.raises(NotJudgedError, match="'qwen33': transformers .* did you mean .*qwen3"):
+    with pytest.raises(NotJudgedError, match=r"'qwen33': transformers .* did you mean .*qwen3"):
         load_model_shape(write_config(tmp_path, config))
 
 
-def test_a_diffusion_pipeline_is_named(tmp_path: Any) -> None:
+def test_a_diffusion_pipeline_is_named(tmp_path: Path) -> None:
     (tmp_path / "model_index.json").write_text("{}")
     with pytest.raises(NotJudgedError, match="is a diffusion pipeline"):
         load_model_shape(str(tmp_path))
@@ -105,6 +106,6 @@ def test_sizes_that_would_take_for_ever_are_refused(
         require_judgeable(shape)
 
 
-def test_a_missing_dimension_of_a_text_model_is_still_a_fault(tmp_path: Any) -> None:
+def test_a_missing_dimension_of_a_text_model_is_still_a_fault(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match="vocab_size is missing"):
         load_model_shape(write_config(tmp_path, {**LLAMA, "vocab_size": None}))

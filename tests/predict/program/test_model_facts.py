@@ -26,7 +26,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "mistral": {},
     "qwen2": {"num_key_value_heads": 2},
     "mixtral": {"num_local_experts": 4},
-    "gpt2": {"n_positions": 64},
+    "gpt2": {"n_positions": 64, "n_inner": 1_408},
     "opt": {"ffn_dim": 64, "word_embed_proj_dim": 512},
     "qwen3_moe": EXPERTS | {"num_experts": 4},
     "deepseek_v3": EXPERTS | {"n_routed_experts": 4, "q_lora_rank": 64, "n_group": 1},
@@ -63,10 +63,10 @@ def test_an_attention_that_the_code_refuses_is_refused_with_the_others_named() -
     assert attention_of(shape, "flash_attention_2") == "flash_attention_2"
     with pytest.raises(
         WorkloadError,
-        match="--attn-implementation sdpa: .* gemma2; it supports eager, flex_attention, flash",
+        match=r"--attn-implementation sdpa: .* gemma2; it supports eager, flex_attention, flash",
     ):
         attention_of(shape, "sdpa")
-    with pytest.raises(WorkloadError, match="flex_attention: .* gpt2; it supports sdpa, eager"):
+    with pytest.raises(WorkloadError, match=r"flex_attention: .* gpt2; it supports sdpa, eager"):
         attention_of(shape_of("gpt2"), "flex_attention")
 
 

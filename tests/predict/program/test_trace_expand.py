@@ -38,8 +38,10 @@ DEEP: dict[str, dict[str, Any]] = {
 NUM_LAYERS = 10
 
 
-def deep_job(family: str, zero: dict[str, Any] | None = None, **keys: Any) -> Training:
-    config = COMMON | {"model_type": family, "num_hidden_layers": NUM_LAYERS} | DEEP[family]
+def deep_job(
+    family: str, zero: dict[str, Any] | None = None, *, layers: int = NUM_LAYERS, **keys: Any
+) -> Training:
+    config = COMMON | {"model_type": family, "num_hidden_layers": layers} | DEEP[family]
     return training_of(config, zero, seq_len=128, **keys)
 
 
@@ -152,7 +154,7 @@ def test_layers_that_look_alike_and_are_not_are_not_repeated() -> None:
 @pytest.mark.parametrize("family", ["qwen3", "gemma2", "gpt_oss", "deepseek_v3"])
 def test_larger_micro_batches_follow_from_two(family: str, checkpointing: bool) -> None:
     settings = ModelSettings(activation_checkpointing=checkpointing)
-    training = deep_job(family, settings=settings, train_micro_batch_size_per_gpu=9)
+    training = deep_job(family, layers=3, settings=settings, train_micro_batch_size_per_gpu=9)
     followed = trace_program(training)
     assert followed == step.trace_step(training)
 

@@ -96,9 +96,14 @@ def test_a_trace_comes_back_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"seq_len": 17}, {"micro_batch_size": 3}, {"precision": "fp16"}]
-    + [{"attn_implementation": "eager"}, {"activation_checkpointing": True}]
-    + [{"expert_parallel_size": 2}],
+    [
+        {"seq_len": 17},
+        {"micro_batch_size": 3},
+        {"precision": "fp16"},
+        {"attn_implementation": "eager"},
+        {"activation_checkpointing": True},
+        {"expert_parallel_size": 2},
+    ],
     ids=str,
 )
 def test_another_step_is_another_trace(changes: dict[str, Any]) -> None:
