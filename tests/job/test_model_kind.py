@@ -96,7 +96,7 @@ def test_a_diffusion_pipeline_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("dimension", "message"),
-    [({"num_hidden_layers": 10_000}, "at most 256 layers"), ({"vocab_size": 10**15}, "at most 1e")],
+    [({"num_hidden_layers": 10_000}, "at most 400 layers"), ({"vocab_size": 10**15}, "at most 1e")],
 )
 def test_sizes_that_would_take_for_ever_are_refused(
     dimension: dict[str, int], message: str

@@ -112,7 +112,7 @@ class Job:
 
 
 def is_assumed(training: Training) -> bool:
-    """Whether the shape was assumed, from a number of parameters or from another family's."""
+    """Whether the shape was assumed from a number of parameters."""
     return bool(training.model.hf_config.get(ASSUMED))
 
 

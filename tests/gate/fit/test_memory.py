@@ -313,7 +313,7 @@ def test_frozen_parameters_of_a_traced_family_are_not_judged() -> None:
     [
         ({"model_type": "t5", "d_model": 64}, "is an encoder-decoder model"),
         (COMMON | {"model_type": "qwen2_vl", "vision_config": {}}, "the vision tower of qwen2_vl"),
-        (COMMON | {"model_type": "llama", "num_hidden_layers": 9_999}, "at most 256 layers"),
+        (COMMON | {"model_type": "llama", "num_hidden_layers": 9_999}, "at most 400 layers"),
     ],
     ids=["encoder-decoder", "vision", "deep"],
 )
