@@ -297,7 +297,8 @@ def test_a_family_without_a_hand_written_program_is_traced_as_plan_does(tmp_path
 
 
 def test_a_traced_family_that_is_split_is_not_judged() -> None:
-    for split in ({"tensor_parallel": 2}, {"pipeline_stages": 2}):
+    splits: tuple[dict[str, Any], ...] = ({"tensor_parallel": 2}, {"pipeline_stages": 2})
+    for split in splits:
         judgement = judge(config(1), model=qwen3(), **split)
         assert judgement.memory is None
         assert "how tensor parallelism or pipeline stages split qwen3" in str(judgement.reason)
