@@ -1,6 +1,7 @@
 """Fixtures that several folders of tests share."""
 
 import functools
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import patch
@@ -10,6 +11,7 @@ import pytest
 
 from autotune.ds_config.build import build_ds_config, shorten
 from autotune.job.model_shape import PRESETS
+from autotune.predict.program.user_cache import FOLDER_VARIABLE
 from autotune.study.outcome import Phase
 from autotune.trial.spec import StepRule, TrialSpec
 from tests.job.workloads import resolve_workload
@@ -22,6 +24,14 @@ MakeSpec = Callable[..., TrialSpec]
 def migrations_loaded_once() -> Iterator[None]:
     """Keep Optuna's ten migrations, which alembic would load six times for each study's storage."""
     with patch("alembic.util.load_python_file", functools.cache(alembic.util.load_python_file)):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_this_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the user's own cache folder out of the tests, and the tests out of it."""
+    folder = str(tmp_path_factory.mktemp("cache"))
+    with patch.dict(os.environ, {FOLDER_VARIABLE: folder}):
         yield
 
 

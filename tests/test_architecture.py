@@ -16,7 +16,13 @@ PACKAGE = ROOT / "autotune"
 # module may import what stands in an earlier group, or in its own. Values and rules come before
 # what works with them, so `outcome` stands before the trial that makes one.
 FLOW: tuple[tuple[str, ...], ...] = (
-    ("autotune", "autotune.errors", "autotune.dotted", "autotune.sigterm"),
+    (
+        "autotune",
+        "autotune.errors",
+        "autotune.dotted",
+        "autotune.serialization",
+        "autotune.sigterm",
+    ),
     ("autotune.job",),
     ("autotune.space.proposal", "autotune.ds_config"),
     ("autotune.lint",),
@@ -42,6 +48,7 @@ FLOW: tuple[tuple[str, ...], ...] = (
     ("autotune.gate",),
     ("autotune.report",),
     ("autotune.doctor", "autotune.probe", "autotune.tune"),
+    ("autotune.api",),
     ("autotune.cli",),
 )
 
@@ -62,6 +69,8 @@ FOREIGN = {
         "autotune.gate.accepted",
         "autotune.job.job_file",
     ),
+    "cattrs": ("autotune.serialization",),
+    "filelock": ("autotune.study.lock",),
     "pandas": ("autotune.export",),
     "pynvml": ("autotune.pool",),
     "psutil": ("autotune.pool",),

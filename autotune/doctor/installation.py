@@ -3,11 +3,11 @@
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
 
 from autotune.errors import HardwareError
+from autotune.serialization import Serializable
 
 _TIMEOUT_S = 300.0
 
@@ -25,7 +25,7 @@ class Op:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Installation:
+class Installation(Serializable):
     """torch and DeepSpeed on this machine."""
 
     torch: str
@@ -45,19 +45,6 @@ class Installation:
     stale_locks: tuple[str, ...]
     """Found; or removed, if that was asked for."""
     ops: tuple[Op, ...]
-
-    @classmethod
-    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
-        """Read what `autotune.trial.ask_installation` prints."""
-        return cls(
-            **{
-                **mapping,
-                "archs": tuple(mapping["archs"]),
-                "capabilities": tuple((major, minor) for major, minor in mapping["capabilities"]),
-                "stale_locks": tuple(mapping["stale_locks"]),
-                "ops": tuple(Op(**op) for op in mapping["ops"]),
-            }
-        )
 
 
 def ask_installation(

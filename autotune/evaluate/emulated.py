@@ -14,6 +14,7 @@ from autotune.errors import AutotuneError
 from autotune.evaluate import OnMark, TrialRequest
 from autotune.evaluate.evaluator_kind import EvaluatorKind
 from autotune.evaluate.on_pool import Terms, run_on_pool
+from autotune.job.cpu_threads import fair_share
 from autotune.job.device import Device, known_device
 from autotune.job.workload import Workload
 from autotune.pool.pool import Pool
@@ -43,6 +44,8 @@ class EmulatedEvaluator:
     """How much longer an offloaded optimizer step takes when all ranks of a node make one."""
     node_host_bytes: int | None = None
     """Host memory of a real rank's node; None is this host's."""
+    num_threads: int | None = None
+    """CPU threads of a rank; None is a fair share of this host's cores, as if it were the node."""
 
     @property
     def name(self) -> str:
@@ -64,11 +67,12 @@ class EmulatedEvaluator:
         """What all trials have in common."""
         pool = self.pool
         local_world_size = min(self.gpus_per_node, self.workload.world_size)
+        share = min(fair_share(pool.host_cpus, local_world_size), pool.threads_per_slot)
         return Terms(
             workload=self.workload,
             device_kind=pool.request.device_kind,
             ceiling_bytes=self.ceiling_bytes,
-            num_threads=max(min(pool.host_cpus // local_world_size, pool.threads_per_slot), 1),
+            num_threads=self.num_threads or share,
             seed=self.seed,
             emulation=Emulation(
                 world_size=self.workload.world_size,

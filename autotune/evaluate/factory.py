@@ -11,6 +11,7 @@ from autotune.evaluate.options import AUTO
 from autotune.job.workload import Workload
 from autotune.pool.pool import Pool
 from autotune.predict.links.communication import Links
+from autotune.study.environment import THREADS_PER_RANK
 
 
 def evaluator_of(pool: Pool) -> str:
@@ -31,15 +32,14 @@ def describe_choice(pool: Pool, communication: str | None) -> str:
 
 
 def describe_shares(evaluator: Evaluator) -> dict[str, Any]:
-    """Return what of its host an emulated rank is given, for the record; nothing of real ranks."""
-    if not isinstance(evaluator, EmulatedEvaluator):
+    """Return what of its host a rank is given, for the record; memory of an emulated one only."""
+    if not isinstance(evaluator, MeasuredEvaluator | EmulatedEvaluator):
         return {}
     terms = evaluator.terms
-    assert terms.emulation is not None
-    return {
-        "threads_per_rank": terms.num_threads,
-        "host_bytes_per_rank": terms.emulation.host_bytes,
-    }
+    shares: dict[str, Any] = {THREADS_PER_RANK: terms.num_threads}
+    if terms.emulation is not None:
+        shares["host_bytes_per_rank"] = terms.emulation.host_bytes
+    return shares
 
 
 def make_evaluator(  # noqa: PLR0913  each is a different thing
@@ -53,6 +53,7 @@ def make_evaluator(  # noqa: PLR0913  each is a different thing
     links: Links | None = None,
     node_host_bytes: int | None = None,
     host_slowdown: float = 1.0,
+    num_threads: int | None = None,
 ) -> MeasuredEvaluator | EmulatedEvaluator:
     """Return the evaluator of a study.
 
@@ -66,6 +67,7 @@ def make_evaluator(  # noqa: PLR0913  each is a different thing
         links: how the ranks that are emulated reach each other; None: collectives take no time.
         node_host_bytes: host memory of an emulated node; None is this host's.
         host_slowdown: of an emulated rank's optimizer step on the CPU, by its neighbours' steps.
+        num_threads: CPU threads of a rank; None is a fair share.
     """
     if gpus_per_node is None:
         return MeasuredEvaluator(
@@ -74,6 +76,7 @@ def make_evaluator(  # noqa: PLR0913  each is a different thing
             ceiling_bytes=ceiling_bytes,
             seed=seed,
             study_folder=study_folder,
+            num_threads=num_threads,
         )
     return EmulatedEvaluator(
         pool=pool,
@@ -83,6 +86,7 @@ def make_evaluator(  # noqa: PLR0913  each is a different thing
         links=links,
         node_host_bytes=node_host_bytes,
         host_slowdown=host_slowdown,
+        num_threads=num_threads,
         seed=seed,
         study_folder=study_folder,
     )

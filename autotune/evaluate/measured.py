@@ -21,6 +21,8 @@ class MeasuredEvaluator:
     """The most a rank may use on its device."""
     seed: int
     study_folder: Path
+    num_threads: int | None = None
+    """CPU threads of a rank; None is a fair share of its node's cores."""
 
     @property
     def name(self) -> str:
@@ -39,7 +41,7 @@ class MeasuredEvaluator:
             workload=self.workload,
             device_kind=self.pool.request.device_kind,
             ceiling_bytes=self.ceiling_bytes,
-            num_threads=self.pool.threads_per_slot,
+            num_threads=self.num_threads or self.pool.threads_per_slot,
             seed=self.seed,
         )
 

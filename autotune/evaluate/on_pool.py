@@ -81,7 +81,9 @@ def run_on_pool(
         DispatchError: a slot is gone.
     """
     spec = terms.spec(request)
-    alone = request.whole_steps or (spec.emulation is None and _offloads(request))
+    # An emulated rank with no more than its slot's share of the host leaves the others theirs.
+    shares = spec.emulation is None or spec.num_threads > pool.threads_per_slot
+    alone = request.whole_steps or (shares and _offloads(request))
     run = pool.run(spec, number=request.number, alone=alone, on_mark=on_mark)
     reports = _as_played(run.reports, spec)
     for report in reports:
@@ -116,8 +118,8 @@ def _step_rule(request: TrialRequest, workload: Workload) -> StepRule:
 def _offloads(request: TrialRequest) -> bool:
     """Whether a trial shares the host's cores and memory with every neighbour.
 
-    Real ranks of such a trial run without neighbours. An emulated one has no more than its share of
-    the host, and would have neighbours on a real node.
+    Real ranks of such a trial run without neighbours. An emulated one with no more than its share
+    of the host would have neighbours on a real node.
     """
     zero: Mapping[str, Any] = request.ds_config.get("zero_optimization", {})
     return any(

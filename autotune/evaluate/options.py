@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from autotune.errors import HardwareError
 from autotune.evaluate.evaluator_kind import EvaluatorKind
+from autotune.job.site import DEFAULT_GPUS_PER_NODE
 
 AUTO = "auto"
 _CHOICES = (AUTO, EvaluatorKind.MEASURED, EvaluatorKind.EMULATED, EvaluatorKind.MODELLED)
-_USUAL_GPUS_PER_NODE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class EvaluatorOptions:
         if evaluator not in (EvaluatorKind.EMULATED, EvaluatorKind.MODELLED):
             self._refuse_gpus_per_node()
             return None
-        return self.gpus_per_node or min(self.gpus, _USUAL_GPUS_PER_NODE)
+        return self.gpus_per_node or min(self.gpus, DEFAULT_GPUS_PER_NODE)
 
     def _refuse_gpus_per_node(self) -> None:
         if self.gpus_per_node is not None:

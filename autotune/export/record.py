@@ -7,12 +7,14 @@ from typing import Any
 from autotune import dotted
 from autotune.evaluate.evaluator_kind import EvaluatorKind, not_shown
 from autotune.export.ds_config import exported_ds_config
+from autotune.job.cpu_threads import VARIABLE
 from autotune.job.launcher import Launcher
 from autotune.job.workload import Workload
 from autotune.lint.check import verdict_of
 from autotune.search.prelaunch_lint import lint_for
 from autotune.study.candidate import TrialRecord
 from autotune.study.confirmation import LOSS_TOLERANCE, Confirmation
+from autotune.study.environment import THREADS_PER_RANK
 from autotune.study.model_reports import SpeedReport
 from autotune.study.outcome import Outcome, Status
 from autotune.study.record import Record
@@ -47,6 +49,7 @@ def build_record(study: StudyView) -> Record:
         },
         ds_config=ds_config,
         model_settings=dict(exported.candidate.model_settings),
+        launcher_settings=_launcher_settings(study),
         composition_error=composition_error(exported, confirmation),
         lint=_lint(setup.workload, ds_config),
         losses={
@@ -70,6 +73,12 @@ def build_record(study: StudyView) -> Record:
             "space": setup.space.name,
         },
     )
+
+
+def _launcher_settings(study: StudyView) -> dict[str, Any]:
+    """Return what the launcher must set for the ranks to be as in the study; none in older ones."""
+    threads = study.setup.environment.get(THREADS_PER_RANK)
+    return {} if threads is None else {VARIABLE: threads}
 
 
 def _lint(workload: Workload, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """`--base`: a user's ds_config in any form that the gate reads."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from autotune.errors import ConfigError
 from autotune.job.launcher import Launcher
@@ -9,11 +11,13 @@ from autotune.lint.finding import Severity
 from autotune.lint.subject import Launch, Subject
 
 
-def read_base(path: Path, *, launcher: Launcher = Launcher.DEEPSPEED) -> Subject:
+def read_base(
+    source: Path | Mapping[str, Any], *, launcher: Launcher = Launcher.DEEPSPEED
+) -> Subject:
     """Read JSON, Hjson, an Accelerate YAML or a gpt-neox YAML.
 
     Args:
-        path: the file.
+        source: the file, or its content where a program has read it.
         launcher: who reads it first, as far as that is known; an Accelerate YAML says so itself.
 
     Returns:
@@ -22,6 +26,9 @@ def read_base(path: Path, *, launcher: Launcher = Launcher.DEEPSPEED) -> Subject
     Raises:
         ConfigError: no such file, or it holds no ds_config; every fault is named.
     """
+    if isinstance(source, Mapping):
+        return Subject(config=source)
+    path = source
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:

@@ -99,12 +99,15 @@ class Job:
     devices: Path | None = _option(WHERE, "A YAML file with devices that the catalogue lacks.")
     launcher: Launcher | None = _option(
         HOW,
-        "Who reads the ds_config first: hf is the Hugging Face Trainer or Accelerate. [default: "
-        "deepspeed; hf with --hf-args or an Accelerate YAML]",
+        "Who reads the ds_config first: hf is the Hugging Face Trainer or Accelerate. Or what "
+        "starts the ranks: torchrun (several on a machine) and accelerate give each 1 CPU thread. "
+        "[default: deepspeed; hf with --hf-args or an Accelerate YAML]",
     )
     hf_args: Path | None = _option(HOW, "A JSON file of TrainingArguments.")
     cpu_threads: int | None = _option(
-        HOW, "CPU threads of a rank: OMP_NUM_THREADS. [default: a fair share of the cores]"
+        HOW,
+        "CPU threads of a rank (OMP_NUM_THREADS), which an offloaded optimizer runs on. [default: "
+        "what --launcher sets, else a fair share of the cores]",
     )
     pipeline_stages: int | None = _option(HOW, "Groups of layers in a pipeline. [default: 1]")
     tensor_parallel: int | None = _option(HOW, "Ranks that share each layer. [default: 1]")

@@ -1,13 +1,36 @@
-"""Who reads a ds_config first."""
+"""Who reads a ds_config first, and what starts the ranks."""
 
 from enum import StrEnum
 
+from autotune.job.cpu_threads import RankLauncher
+
 
 class Launcher(StrEnum):
-    """Who reads the config first."""
+    """What `--launcher` names; rules see its reader."""
 
     DEEPSPEED = "deepspeed"
-    """A program that hands it to `deepspeed.initialize`."""
+    """A program that hands the config to `deepspeed.initialize`."""
     HF = "hf"
     """The Hugging Face Trainer or Accelerate, which resolve "auto" and check values against their
     own arguments."""
+    TORCHRUN = "torchrun"
+    """Starts the ranks; says nothing about who reads the config."""
+    ACCELERATE = "accelerate"
+    """`accelerate launch`: starts the ranks, and Accelerate reads the config."""
+
+    @property
+    def reader(self) -> "Launcher | None":
+        """Who reads the config first, DEEPSPEED or HF; None if it does not say.
+
+        Example:
+            >>> Launcher.ACCELERATE.reader
+            <Launcher.HF: 'hf'>
+        """
+        if self is Launcher.TORCHRUN:
+            return None
+        return Launcher.HF if self is Launcher.ACCELERATE else self
+
+    @property
+    def starter(self) -> RankLauncher | None:
+        """What starts the ranks; None if it does not say."""
+        return RankLauncher(self.value) if self.value in set(RankLauncher) else None

@@ -1,8 +1,18 @@
 """Where a fact about a job comes from."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
+
+_ASSUMPTIONS = {
+    "seq_len": ("sequence length", "--seq-len"),
+    "micro_batch_size": ("micro batch", "--hf-args"),
+    "global_batch_size": ("global batch", "--global-batch-size"),
+    "precision": ("precision", "--precision"),
+    "optimizer": ("optimizer", "--client-optimizer"),
+}
+"""Facts that are taken from a default where no source states them, and what would."""
 
 
 class Origin(StrEnum):
@@ -43,3 +53,17 @@ class Fact:
         value = self.value
         plain = value is None or isinstance(value, bool | int | float | str)
         return {"value": value if plain else str(value), "origin": self.origin.value}
+
+    @classmethod
+    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
+        """Rebuild a fact from `to_json`."""
+        return cls(value=mapping["value"], origin=Origin(mapping["origin"]))
+
+
+def assumed_phrases(facts: Mapping[str, Fact]) -> tuple[str, ...]:
+    """Return what no source states and was taken all the same, a phrase each."""
+    return tuple(
+        f"{word} {facts[name].value} ({facts[name].origin.value}; {option} not given)"
+        for name, (word, option) in _ASSUMPTIONS.items()
+        if name in facts and facts[name].origin.is_assumed
+    )

@@ -9,29 +9,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import JobError
-from autotune.job.assumed_shape import assumed_shape
+from autotune.errors import AutotuneError, JobError, NotJudgedError
+from autotune.job.assumed_shape import ASSUMED, assumed_shape
 from autotune.job.batch import Batch, resolve_batch
 from autotune.job.job import Job
 from autotune.job.job_file import find_job_file, read_job_file
 from autotune.job.launcher import Launcher
 from autotune.job.model_shape import ModelShape, load_model_shape
-from autotune.job.origin import Fact, Origin
+from autotune.job.origin import Fact, Origin, assumed_phrases
 from autotune.job.precision import precision_of
 from autotune.job.site import DEFAULT_CEILING, Site, resolve_site
 from autotune.job.trainer import job_of_hf_args, read_hf_args
 from autotune.job.workload import DEFAULT_SEQ_LEN, TINY_SEQ_LEN
 from autotune.lint.subject import Launch, Subject
 from autotune.predict.links.probe_file import read_probe
+from autotune.predict.program.model_facts import attention_of
 
 DEFAULT_OPTIMIZER = "AdamW"
-_ASSUMPTIONS = {
-    "seq_len": ("sequence length", "--seq-len"),
-    "micro_batch_size": ("micro batch", "--hf-args"),
-    "precision": ("precision", "--precision"),
-    "optimizer": ("optimizer", "--client-optimizer"),
-}
-"""Facts that are taken from a default where no source states them, and what would."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +49,8 @@ class ResolvedJob:
     """The ds_config, empty where none is given, and the launch as far as it is known."""
     shape: ModelShape | None
     """The model's, or an assumed one where only its size is known."""
+    not_judged: str | None
+    """Why the memory of the model cannot be judged, where it is of a kind without a shape."""
     site: Site
     batch: Batch | None
     """None where the number of data-parallel ranks is not known."""
@@ -66,11 +62,7 @@ class ResolvedJob:
     @property
     def assumed(self) -> tuple[str, ...]:
         """What no source states and was taken all the same, a phrase each."""
-        return tuple(
-            f"{word} {self.facts[name].value} ({self.facts[name].origin.value}; {option} not given)"
-            for name, (word, option) in _ASSUMPTIONS.items()
-            if name in self.facts and self.facts[name].origin.is_assumed
-        )
+        return assumed_phrases(self.facts)
 
     def is_open(self, name: str) -> bool:
         """Whether no source states a fact, so that it may well be another one."""
@@ -116,10 +108,20 @@ def resolve_job(
     if record is not None:
         sources.append((Origin.RECORD, record.job))
     job, facts = _merged(sources)
-    shape = shape or _shape(job, record)
-    launcher = job.launcher or (Launcher.HF if hf_args is not None else Launcher.DEEPSPEED)
-    launch = _launch(job, shape, launcher=launcher, hf_args=hf_args)
+    not_judged = None
+    try:
+        shape = shape or _shape(job, record)
+    except NotJudgedError as error:
+        # Its ds_config can be checked all the same.
+        not_judged = str(error)
+    reader = _reader(job, subject, has_hf_args=hf_args is not None)
+    launch = _launch(job, shape, launcher=reader, hf_args=hf_args)
     subject = replace(subject, launch=launch)
+    try:
+        facts["attn_implementation"] = _attention(facts, shape)
+    except NotJudgedError as error:
+        not_judged = str(error)
+        facts["attn_implementation"] = _USUAL_ATTENTION
     site = resolve_site(job, probe=_probe(job))
     batch = _batch(subject, job, record)
     precision = precision_of(subject, job=job, facts=facts, device=site.device)
@@ -133,6 +135,7 @@ def resolve_job(
         facts=facts,
         subject=subject,
         shape=shape,
+        not_judged=not_judged,
         site=site,
         batch=batch,
         seq_len=facts["seq_len"].value,
@@ -151,8 +154,8 @@ def launcher_of(described: Job, job_file: Path | None = None) -> Launcher:
     path = find_job_file(job_file)
     jobs = [described] if path is None else [described, read_job_file(path)]
     for job in jobs:
-        if job.launcher is not None:
-            return job.launcher
+        if job.launcher is not None and job.launcher.reader is not None:
+            return job.launcher.reader
     return Launcher.HF if any(job.hf_args is not None for job in jobs) else Launcher.DEEPSPEED
 
 
@@ -180,7 +183,7 @@ def _job_of_subject(subject: Subject) -> Job:
     launch = subject.launch
     gpus, nodes = launch.gpus, launch.nodes
     return Job(
-        launcher=launch.launcher if launch.launcher is Launcher.HF else None,
+        launcher=Launcher.ACCELERATE if subject.form == "accelerate" else None,
         gpus=gpus,
         # Counts that contradict each other are a finding about the file.
         nodes=nodes if nodes and gpus and gpus % nodes == 0 else None,
@@ -211,6 +214,28 @@ _ROUNDING = 0.01
 """People round numbers of parameters by this much."""
 
 
+_USUAL_ATTENTION = Fact(value="sdpa", origin=Origin.TRANSFORMERS)
+
+
+def _attention(facts: Mapping[str, Fact], shape: ModelShape | None) -> Fact:
+    """Return the attention of the model, as the installed transformers would choose it.
+
+    Raises:
+        WorkloadError: one is asked for that the model does not support.
+        NotJudgedError: transformers cannot build the model, or is not installed.
+    """
+    asked = facts.get("attn_implementation")
+    if shape is None or shape.hf_config.get(ASSUMED):
+        return asked or _USUAL_ATTENTION
+    try:
+        name = attention_of(shape)
+    except AutotuneError as error:
+        raise NotJudgedError(f"memory is not judged: {error}") from error
+    if asked is None:
+        return Fact(value=name, origin=Origin.TRANSFORMERS)
+    return replace(asked, value=attention_of(shape, asked.value))
+
+
 def _launch(
     job: Job,
     shape: ModelShape | None,
@@ -237,8 +262,17 @@ def _launch(
         largest_parameter=job.largest_parameter,
         seq_len=job.seq_len,
         activation_checkpointing=job.activation_checkpointing,
+        started_by=None if job.launcher is None else job.launcher.starter,
         cpu_threads=job.cpu_threads,
     )
+
+
+def _reader(job: Job, subject: Subject, *, has_hf_args: bool) -> Launcher:
+    """Return who reads the config first."""
+    if job.launcher is not None and job.launcher.reader is not None:
+        return job.launcher.reader
+    is_hf = has_hf_args or subject.launch.launcher is Launcher.HF
+    return Launcher.HF if is_hf else Launcher.DEEPSPEED
 
 
 def _probe(job: Job) -> Mapping[str, Any] | None:
@@ -272,8 +306,6 @@ def _completed(
         yield "optimizer", Fact(value=DEFAULT_OPTIMIZER, origin=Origin.PRESET)
     if batch is not None and batch.origin is not None:
         yield "micro_batch_size", Fact(value=batch.micro, origin=batch.origin)
-    if "attn_implementation" not in facts:
-        yield "attn_implementation", Fact(value="sdpa", origin=Origin.TRANSFORMERS)
     if "memory_ceiling" not in facts:
         yield "memory_ceiling", Fact(value=DEFAULT_CEILING, origin=Origin.PRESET)
 

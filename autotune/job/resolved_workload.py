@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from autotune import dotted
-from autotune.errors import JobError, WorkloadError
+from autotune.errors import JobError, NotJudgedError, WorkloadError
 from autotune.job.batch import ACCUMULATION, MICRO_BATCH, TRAIN_BATCH
+from autotune.job.origin import Fact, Origin
 from autotune.job.resolve import ResolvedJob
 from autotune.job.workload import DEFAULT_SEQUENCES_PER_RANK, Workload
 
@@ -30,6 +31,8 @@ def workload_of(resolved: ResolvedJob, *, device_kind: str = "cuda") -> Workload
         WorkloadError: the result cannot be trained; every fault is named.
     """
     shape, gpus = resolved.shape, resolved.site.gpus
+    if resolved.not_judged is not None:
+        raise NotJudgedError(resolved.not_judged)
     missing = [
         f"{option}: missing; give it, or write it into autotune.yaml"
         for option, value in (("--model", shape), ("--gpus", gpus))
@@ -49,29 +52,35 @@ def workload_of(resolved: ResolvedJob, *, device_kind: str = "cuda") -> Workload
     return Workload(
         model=shape,
         seq_len=resolved.seq_len,
-        global_batch_size=global_batch_size(resolved),
+        global_batch_size=_global_batch_size(resolved).value,
         world_size=gpus,
         precision=resolved.precision,
         optimizer=optimizer,
         gradient_clipping=1.0 if clipping is None else clipping,
         grad_accum_dtype=_given(base, "data_types.grad_accum_dtype"),
         attn_implementation=resolved.attn_implementation,
+        activation_checkpointing=resolved.job.activation_checkpointing,
         origin={name: fact.origin.value for name, fact in resolved.facts.items()},
     )
 
 
-def global_batch_size(resolved: ResolvedJob) -> int:
-    """Return the sequences of an optimizer step, of the preset where no source states them."""
+def workload_facts(resolved: ResolvedJob) -> Mapping[str, Fact]:
+    """Return the facts of a job, with the global batch that a study keeps fixed."""
+    return {**resolved.facts, "global_batch_size": _global_batch_size(resolved)}
+
+
+def _global_batch_size(resolved: ResolvedJob) -> Fact:
     batch, ranks = resolved.batch, resolved.subject.launch.data_parallel
-    if resolved.job.global_batch_size is not None:
-        return resolved.job.global_batch_size
+    if (known := resolved.facts.get("global_batch_size")) is not None:
+        return known
     if (train := resolved.subject.number(TRAIN_BATCH)) is not None:
-        return int(train)
+        return Fact(value=int(train), origin=Origin.DS_CONFIG)
     if batch is not None and batch.origin is not None and ranks is not None:
-        return batch.micro * batch.accumulation * ranks
+        return Fact(value=batch.micro * batch.accumulation * ranks, origin=batch.origin)
     assert resolved.site.gpus is not None
     tiny = resolved.shape is not None and resolved.shape.name == "tiny"
-    return (_TINY_SEQUENCES_PER_RANK if tiny else DEFAULT_SEQUENCES_PER_RANK) * resolved.site.gpus
+    per_rank = _TINY_SEQUENCES_PER_RANK if tiny else DEFAULT_SEQUENCES_PER_RANK
+    return Fact(value=per_rank * resolved.site.gpus, origin=Origin.PRESET)
 
 
 def _given(base: Mapping[str, Any], key: str) -> Any:

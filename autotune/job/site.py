@@ -7,6 +7,7 @@ from typing import Any
 
 from autotune.errors import HardwareError
 from autotune.job.ceiling import parse_bytes, parse_ceiling
+from autotune.job.cpu_threads import CpuThreads, assumed_cpu_threads
 from autotune.job.device import Device, catalogue, find_device, find_gpu, load_devices
 from autotune.job.job import Job
 
@@ -39,8 +40,8 @@ class Site:
     """Network between nodes; None is what such devices usually come with."""
     probe: Mapping[str, Any] | None
     """What `autotune probe` measured on the pool."""
-    cpu_threads: int | None
-    """CPU threads of a rank."""
+    cpu_threads: CpuThreads
+    """CPU threads of a rank, as its launcher would set them on a node that is not here."""
 
     @property
     def limit_bytes(self) -> int | None:
@@ -77,7 +78,11 @@ def resolve_site(job: Job, *, probe: Mapping[str, Any] | None = None) -> Site:
         ),
         link=job.link,
         probe=probe,
-        cpu_threads=job.cpu_threads,
+        cpu_threads=assumed_cpu_threads(
+            local_ranks=ranks_per_node(job) or 1,
+            given=job.cpu_threads,
+            launcher=None if job.launcher is None else job.launcher.starter,
+        ),
     )
 
 

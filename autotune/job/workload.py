@@ -35,6 +35,8 @@ class Workload:
     """`data_types.grad_accum_dtype`; None is DeepSpeed's own choice."""
     attn_implementation: str = "sdpa"
     """Hugging Face's attention implementation."""
+    activation_checkpointing: bool | None = None
+    """Whether the model recomputes activations; None leaves it to the study."""
     origin: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Where each value came from (`autotune.job.origin`)."""
 

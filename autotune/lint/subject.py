@@ -9,6 +9,7 @@ from autotune import dotted
 from autotune.ds_config.fields.kind import number_in
 from autotune.ds_config.fields.table import documented_key
 from autotune.ds_config.key_aliases import documented
+from autotune.job.cpu_threads import RankLauncher
 from autotune.job.launcher import Launcher
 from autotune.job.model_shape import ModelShape
 from autotune.lint.config_entries import Entry, entries
@@ -35,8 +36,10 @@ class Launch:
     """Elements of the model's largest parameter, an embedding as a rule."""
     seq_len: int | None = None
     activation_checkpointing: bool | None = None
+    started_by: RankLauncher | None = None
+    """What starts the ranks."""
     cpu_threads: int | None = None
-    """CPU threads of a rank: `OMP_NUM_THREADS`."""
+    """CPU threads of a rank (`OMP_NUM_THREADS`), where they are set by hand."""
 
     @property
     def data_parallel(self) -> int | None:

@@ -1,7 +1,7 @@
 """What one ds_config needs, and how fast it should run."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from autotune.errors import HardwareError
@@ -61,7 +61,6 @@ class ConfigPlan:
         memory = self.answer.to_json()
         if memory is not None and self.estimate is not None:
             memory["device"]["limit_bytes"] = self.estimate.device.limit_bytes
-            memory["device"]["needed_bytes"] = self.estimate.device.needed_bytes
         training = self.training
         return {
             "memory": memory,
@@ -73,6 +72,7 @@ class ConfigPlan:
             "smallest_gpus": self.smallest_gpus,
             "errors": [error.to_json() for error in self.errors],
             "device": self.device.name,
+            "cpu_threads": asdict(self.resolved.site.cpu_threads),
             "workload": None if training is None else _workload(training, self.batch),
             "model_settings": None
             if training is None

@@ -45,7 +45,7 @@ class MemoryAnswer:
         if self.shown is None or self.job is None:
             return False
         ceiling_bytes = self.job.site.ceiling_bytes
-        return ceiling_bytes is not None and self.shown.needed_bytes > ceiling_bytes
+        return ceiling_bytes is not None and self.shown.predicted_bytes > ceiling_bytes
 
     @property
     def odds(self) -> float | None:
@@ -110,7 +110,7 @@ def judge_memory(resolved: ResolvedJob) -> MemoryAnswer:
 def _judged(job: PlannedJob) -> MemoryAnswer:
     fits = _tried(job)
     shown = _deciding(fits)
-    if shown.needed_bytes > _LARGEST_BYTES:
+    if shown.predicted_bytes > _LARGEST_BYTES:
         return MemoryAnswer(answer=Answer.NOT_JUDGED, reason=_TOO_LARGE)
     settle = _open_facts(job, fits)
     answers = {fit.answer for fit in fits}

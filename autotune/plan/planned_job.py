@@ -160,7 +160,11 @@ def speed_surroundings(site: Site) -> SpeedSurroundings:
     if site.probe is not None:
         check_device(site.probe, site.device.name, where="--probe")
     return SpeedSurroundings.of(
-        site.device, local_ranks=site.ranks_per_node, network=site.link, probe=site.probe
+        site.device,
+        local_ranks=site.ranks_per_node,
+        network=site.link,
+        probe=site.probe,
+        cpu_threads=site.cpu_threads.count,
     )
 
 
@@ -176,6 +180,8 @@ def planned_job(resolved: ResolvedJob) -> PlannedJob:
         NotJudgedError: a fact is missing, or the config cannot be read.
     """
     subject, site, shape = resolved.subject, resolved.site, resolved.shape
+    if resolved.not_judged is not None:
+        raise NotJudgedError(resolved.not_judged)
     if shape is None or site.device is None or site.gpus is None:
         raise NotJudgedError(_missing(resolved))
     ranks = _data_parallel_ranks(subject, site.gpus)
@@ -208,6 +214,8 @@ def planned_job(resolved: ResolvedJob) -> PlannedJob:
             shape_assumptions=assumptions,
         )
         job.training(job.settings[0])
+    except NotJudgedError:
+        raise
     except AutotuneError as error:
         raise NotJudgedError(f"memory is not judged: {error.faults[0]}") from error
     return job

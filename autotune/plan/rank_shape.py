@@ -1,40 +1,11 @@
-"""The part of a model that one device holds, in a shape that the memory model can replay.
-
-A family that nobody wrote down could be traced, which takes torch and seconds; the gate takes the
-written one that is most alike, and says so.
-"""
+"""The part of a model that one device holds, in a shape that the memory model can replay."""
 
 from dataclasses import replace
 
+from autotune.errors import NotJudgedError
 from autotune.job.assumed_shape import ASSUMED, assumed_shape
-from autotune.job.model_shape import ModelShape
+from autotune.job.model_shape import ModelShape, require_judgeable
 from autotune.predict.program.families import HAND_WRITTEN
-
-_GATED = (
-    "llama",
-    "mistral",
-    "qwen",
-    "gemma",
-    "phi3",
-    "olmo",
-    "cohere",
-    "granite",
-    "internlm",
-    "baichuan",
-    "deepseek",
-    "stablelm",
-    "glm",
-    "yi",
-)
-"""Begin the names of families whose MLP has a gate, as LLaMA's; others have GPT's."""
-
-
-_OTHER_EXPERTS = ("n_routed_experts", "moe_num_experts", "ffn_config")
-"""Name experts in configs of families whose layers are too unlike those that were written down."""
-
-
-class NotJudgedError(Exception):
-    """Something that memory depends on is not known; never leaves `autotune.gate`."""
 
 
 def shape_of_rank(
@@ -49,35 +20,23 @@ def shape_of_rank(
             are in flight are not counted.
 
     Raises:
-        NotJudgedError: no family that was written down is like it.
+        NotJudgedError: a part of the model is not modelled, or its family cannot be split.
     """
+    require_judgeable(shape)
     assumed = []
     if shape.hf_config.get(ASSUMED):
         assumed.append(f"a LLaMA-like shape of {shape.name}")
-    elif shape.model_type not in HAND_WRITTEN:
-        family = shape.model_type
-        if any(shape.hf_config.get(key) for key in _OTHER_EXPERTS):
-            raise NotJudgedError(
-                f"memory is not judged: the experts of {family} have to be traced, as "
-                "`autotune plan` does"
-            )
-        shape = _most_alike(shape)
-        assumed.append(f"{family} is like {shape.model_type} with the same dimensions")
     if tensor_parallel * pipeline_stages > 1:
+        if shape.model_type not in HAND_WRITTEN:
+            raise NotJudgedError(
+                f"memory is not judged: how tensor parallelism or pipeline stages split "
+                f"{shape.model_type} is not modelled (it is for {', '.join(sorted(HAND_WRITTEN))})"
+            )
         assumed.append(
             f"layers and activations split evenly over {tensor_parallel} x {pipeline_stages} "
             "devices, and one micro batch in flight"
         )
     return _stage(_slice(shape, tensor_parallel), pipeline_stages), tuple(assumed)
-
-
-def _most_alike(shape: ModelShape) -> ModelShape:
-    gated = shape.model_type.startswith(_GATED)
-    config = {**shape.hf_config, ASSUMED: True}
-    if gated:
-        return replace(shape, model_type="llama", hf_config=config)
-    # OPT's table of positions would end where this family's need not.
-    return replace(shape, model_type="opt", max_position_embeddings=0, hf_config=config)
 
 
 def _slice(shape: ModelShape, ways: int) -> ModelShape:

@@ -31,7 +31,7 @@ class PlanRequest:
     """What is known of the run; what is None is looked for elsewhere."""
     job_file: Path | None = None
     """None looks for `autotune.yaml` in the current folder."""
-    ds_config: Path | None = None
+    ds_config: Path | Mapping[str, Any] | None = None
     """The config to plan; with a space its base."""
     space: str | None = None
     """A search space to plan instead: a name, or a YAML file."""
@@ -70,7 +70,7 @@ class PlanRequest:
         missing = [
             f"{option}: missing; give it, or write it into autotune.yaml"
             for option, value in (
-                ("--model", resolved.shape),
+                ("--model", resolved.shape or resolved.not_judged),
                 ("--gpus", resolved.site.gpus),
                 ("--gpu-type", resolved.site.device),
             )

@@ -1,17 +1,19 @@
 """What of a search space fits: one line per stage, offload and checkpointing."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any
 
 from autotune.ds_config.build import build_ds_config
 from autotune.ds_config.fields.table import default_of
 from autotune.errors import WorkloadError
+from autotune.job.cpu_threads import CpuThreads
 from autotune.job.device import Device
 from autotune.job.workload import Workload
 from autotune.plan.request import PlanRequest
 from autotune.predict.gpu_counts import smallest_fitting
+from autotune.predict.memory.error_margins import CLOSED_FORM_SLACK
 from autotune.predict.memory.estimate import MemoryEstimate
 from autotune.predict.memory.predict import predict_memory, screen_memory
 from autotune.predict.throughput import Throughput, predict_throughput
@@ -20,8 +22,6 @@ from autotune.space import Choices, Parameter, SearchSpace, load_space
 from autotune.space.proposal import Proposal, Scalar
 
 MAX_PROPOSALS = 10_000
-SCREEN_SLACK = 1.15
-"""What the closed form finds too large by more than this is not replayed: it errs by less."""
 _GROUP_KEYS = (
     "zero_optimization.stage",
     "zero_optimization.offload_optimizer.device",
@@ -65,6 +65,8 @@ class SpacePlan:
     workload: Workload
     device: Device
     lines: tuple[SpaceLine, ...]
+    cpu_threads: CpuThreads
+    """Of a rank; they decide the speed of an offloaded optimizer."""
     smallest_gpus: int | None
     """The fewest GPUs of this type on which anything of the space fits."""
 
@@ -80,6 +82,7 @@ class SpacePlan:
             "gpus": self.workload.world_size,
             "device": self.device.name,
             "fits": self.fits,
+            "cpu_threads": asdict(self.cpu_threads),
             "smallest_gpus": self.smallest_gpus,
             "lines": [line.to_json() for line in self.lines],
         }
@@ -111,6 +114,7 @@ def plan_space(request: PlanRequest) -> SpacePlan:
         workload=workload,
         device=request.device,
         lines=tuple(lines),
+        cpu_threads=request.resolved.site.cpu_threads,
         smallest_gpus=smallest_fitting(lambda gpus: _anything_fits(request, leanest, gpus)),
     )
 
@@ -166,7 +170,8 @@ def may_fit(estimate: MemoryEstimate) -> bool:
     """Whether a replay may let fit what the closed form says of a proposal."""
     ceiling_bytes = estimate.device.ceiling_bytes
     too_large = (
-        ceiling_bytes is not None and estimate.device.needed_bytes > SCREEN_SLACK * ceiling_bytes
+        ceiling_bytes is not None
+        and estimate.device.needed_bytes > CLOSED_FORM_SLACK * ceiling_bytes
     )
     return not too_large and estimate.host.fits is not False
 

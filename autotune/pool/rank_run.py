@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.pool.machine import num_oom_kills
-from autotune.study.outcome import DeviceClocks, Phase, clocks_to_json
+from autotune.study.outcome import DeviceClocks, Phase
 from autotune.trial.failure_kind import FailureKind
 
 _MAX_LOG_BYTES = 8 << 20
@@ -117,7 +117,7 @@ class RankRun:
     def report(self, clocks: DeviceClocks | None) -> dict[str, Any]:
         """Return the rank's `autotune.trial.report.RankReport` as JSON values."""
         log = ""
-        told = clocks_to_json(clocks) if clocks else None
+        told = clocks.to_json() if clocks else None
         if self._log.exists():
             with self._log.open("rb") as file:
                 log = file.read(_MAX_LOG_BYTES).decode("utf-8", errors="replace")

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 
 MAX_GPUS = 4_096
-GPUS_PER_NODE = 8
-COUNTS: tuple[int, ...] = (1, 2, 4, *range(GPUS_PER_NODE, MAX_GPUS + 1, GPUS_PER_NODE))
+COUNTS: tuple[int, ...] = (1, 2, 4, *range(8, MAX_GPUS + 1, 8))
 """Numbers of GPUs that people rent: 1, 2, 4, and whole nodes of 8."""
 
 

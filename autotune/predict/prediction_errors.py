@@ -1,13 +1,14 @@
 """Predicted beside measured, trial by trial, and how far apart they are."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Self
+from typing import Self
+
+from autotune.serialization import Serializable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pairs:
+class Pairs(Serializable):
     """What a model said of a study's trials without correction, and what they came to."""
 
     pairs: tuple[tuple[float, float], ...] = ()
@@ -31,12 +32,3 @@ class Pairs:
     def worst_error(self) -> float | None:
         """The error that is furthest from zero; None without trials."""
         return max(self.errors, key=abs, default=None)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return {"pairs": [list(pair) for pair in self.pairs]}
-
-    @classmethod
-    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
-        """Rebuild them from `to_json`."""
-        return cls(pairs=tuple((p, m) for p, m in mapping["pairs"]))

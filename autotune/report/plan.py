@@ -23,9 +23,8 @@ def print_config_plan(plan: ConfigPlan) -> None:
     """Print memory and speed of one ds_config, and the answer."""
     console = Console(highlight=False, soft_wrap=True)
     if plan.training is None or plan.estimate is None:
-        shape = plan.resolved.shape
-        assert shape is not None
-        console.print(f"{shape.name} on {plan.resolved.site.gpus} x {plan.device.name}")
+        name = plan.resolved.job.model or "the model"
+        console.print(f"{name} on {plan.resolved.site.gpus} x {plan.device.name}", markup=False)
     else:
         _print_predictions(console, plan, plan.training, plan.estimate)
     for error in plan.errors:
@@ -58,6 +57,8 @@ def _print_predictions(
     _print_host(console, estimate.host)
     if plan.throughput is not None:
         _print_speed(console, plan.throughput)
+    if training.zero.offload_optimizer.enabled:
+        console.print(f"offloaded optimizer on {plan.resolved.site.cpu_threads}", markup=False)
     _print_unmeasured(console, estimate)
     console.print(f"smallest number of GPUs that fits: {_count(plan.smallest_gpus)}")
 
@@ -106,6 +107,7 @@ def print_space_plan(plan: SpacePlan) -> None:
         "optimizer, weights: where they are offloaded to; ckpt: activation checkpointing; fit: how "
         "many proposals; batch: the largest micro batch that fits; host: of one node"
     )
+    console.print(f"offloaded optimizers on {plan.cpu_threads}", markup=False)
     console.print(f"smallest number of GPUs on which anything fits: {_count(plan.smallest_gpus)}")
 
 
@@ -140,8 +142,8 @@ def _print_device(console: Console, device: DeviceEstimate) -> None:
     if device.limit_bytes is not None:
         lost = device.limit_bytes - device.peak_allocated_bytes
         console.print(
-            f"of this {format_gib(lost)} is fragmentation: the allocator must be allowed to "
-            f"reserve {format_gib(device.limit_bytes)}"
+            f"fragmentation adds {format_gib(lost)}: the allocator must be allowed to reserve "
+            f"{format_gib(device.limit_bytes)}"
         )
     if device.judged is not None and device.judged.ran_out is not None:
         ran_out = device.judged.ran_out

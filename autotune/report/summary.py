@@ -10,6 +10,7 @@ from rich.table import Table
 from autotune.evaluate.evaluator_kind import EvaluatorKind
 from autotune.export.record import composition_error
 from autotune.job.ceiling import format_gib
+from autotune.job.cpu_threads import VARIABLE, launch_commands
 from autotune.lint.finding import Severity
 from autotune.report.conditions import print_conditions
 from autotune.report.emulation_caveats import print_not_shown
@@ -17,6 +18,7 @@ from autotune.report.target import print_target
 from autotune.search.baselines import USERS_OWN
 from autotune.study.candidate import TrialRecord
 from autotune.study.confirmation import Confirmation, best_of
+from autotune.study.environment import THREADS_ORIGIN
 from autotune.study.step_times import Interval
 from autotune.study.view import StudyView, status_word, tokens_per_s_of_runs
 
@@ -40,6 +42,8 @@ def summarize(study: StudyView, folder: Path, record: Mapping[str, Any] | None) 
         f"ranks, global batch {workload.global_batch_size} x {workload.seq_len} tokens, "
         f"{workload.precision}, ceiling {format_gib(setup.ceiling_bytes)} a rank"
     )
+    if study.assumed:
+        console.print(f"assumed: {'; '.join(study.assumed)}", markup=False)
     if setup.evaluator == EvaluatorKind.MODELLED:
         console.print(
             f"modelled: nothing ran; {setup.gpu_type}, {setup.gpus_per_node} ranks a node, "
@@ -67,12 +71,14 @@ def summarize(study: StudyView, folder: Path, record: Mapping[str, Any] | None) 
     console.print(f"[bold]{folder / 'ds_config.json'}[/bold]  ({folder / 'record.json'})")
     _print_lint(console, record["lint"]["findings"])
     _print_model_settings(console, record["model_settings"])
+    _print_launcher_settings(console, record)
 
 
 def result_json(study: StudyView, folder: Path, record: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return what came of a study as JSON values."""
     return {
         "study": study.name,
+        "assumed": list(study.assumed),
         "folder": str(folder),
         "evaluator": study.setup.evaluator,
         "num_trials": len(study.records),
@@ -250,6 +256,23 @@ def _print_model_settings(console: Console, settings: Mapping[str, Any]) -> None
     for name, value in settings.items():
         how = _HUGGING_FACE.get(name, {}).get(value, "")
         console.print(f"  {name}: {value}" + (f"  ({how})" if how else ""), markup=False)
+
+
+def _print_launcher_settings(console: Console, record: Mapping[str, Any]) -> None:
+    """Print the CPU threads of a rank and how to set them, where the optimizer runs on the CPU."""
+    threads = record["launcher_settings"].get(VARIABLE)
+    zero = record["ds_config"].get("zero_optimization") or {}
+    device = (zero.get("offload_optimizer") or {}).get("device", "none")
+    if threads is None or device == "none":
+        return
+    origin = record["environment"].get(THREADS_ORIGIN, "as in the study")
+    console.print(
+        f"set in your launcher: {VARIABLE}={threads} ({origin}); the offloaded optimizer's speed "
+        "depends on it:",
+        markup=False,
+    )
+    for command in launch_commands(threads).values():
+        console.print(f"  {command}", markup=False)
 
 
 def _print_nothing_fits(console: Console, study: StudyView) -> None:

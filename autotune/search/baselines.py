@@ -50,7 +50,7 @@ class Baseline:
             world_size: data-parallel ranks.
             screened: whether attempts are screened before they are launched.
         """
-        for ladder in (self.plain, self.checkpointed):
+        for ladder in filter(None, (self.plain, self.checkpointed)):
             tried = [outcomes.get(candidate.identity(world_size)) for candidate in ladder]
             if any(_states_alone_do_not_fit(outcome) for outcome in tried):
                 return None
@@ -173,11 +173,11 @@ def _baseline(
             for micro in micro_batches
         )
 
-    return Baseline(
-        name=name,
-        plain=ladder(activation_checkpointing=False),
-        checkpointed=ladder(activation_checkpointing=True),
-    )
+    plain = ladder(activation_checkpointing=False)
+    if workload.activation_checkpointing is not None:
+        # Both would be the same runs.
+        return Baseline(name=name, plain=plain, checkpointed=())
+    return Baseline(name=name, plain=plain, checkpointed=ladder(activation_checkpointing=True))
 
 
 def _halvings(start: int, per_rank: int) -> Iterator[int]:

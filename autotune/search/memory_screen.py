@@ -15,7 +15,12 @@ from autotune.job.device import Device
 from autotune.job.workload import Workload
 from autotune.predict.calibration import Calibration
 from autotune.predict.memory.allocator import Peak
-from autotune.predict.memory.error_margins import FRAGMENTATION_MARGIN, MEASURED_MARGIN
+from autotune.predict.memory.error_margins import (
+    CLOSED_FORM_SURE,
+    FRAGMENTATION_MARGIN,
+    MEASURED_MARGIN,
+    RAN_OUT_MARGIN,
+)
 from autotune.predict.memory.estimate import MemoryEstimate
 from autotune.predict.memory.predict import (
     Surroundings,
@@ -29,10 +34,6 @@ from autotune.study.model_reports import ScreenReport
 from autotune.study.outcome import Outcome, Phase, RankMeasurement, Status
 from autotune.study.rejection import Evidence, Rejection
 
-FAR_OVER = 1.1
-"""Where states, activations and logits alone need this many times the ceiling, the closed form
-rejects and saves a replay. Their sum was never above the replay's peak over whole search spaces of
-twelve shapes; buckets and gathers, of which it can say far too much, are left out."""
 _SURE = tuple(
     item.name.lower()
     for item in (
@@ -44,9 +45,6 @@ _SURE = tuple(
         Item.LOGITS,
     )
 )
-RAN_OUT_MARGIN = 0.02
-"""How much more than a trial that ran out a candidate must need in all: fragmentation is noisy,
-and the largest batch that fits is not always monotonic."""
 _WASTE = Item.BLOCK_WASTE.name.lower()
 _STANDING = frozenset({Evidence.HOST, Evidence.TRIAL})
 """Whatever the model of device memory learns."""
@@ -87,7 +85,10 @@ class Screen:
         A candidate that the model cannot read is launched: DeepSpeed has the last word.
         """
         quick = self._sure_estimate(candidate)
-        if quick is not None and self._needs(quick, margins=-1) > self.ceiling_bytes * FAR_OVER:
+        if (
+            quick is not None
+            and self._needs(quick, margins=-1) > self.ceiling_bytes * CLOSED_FORM_SURE
+        ):
             return self._rejection(candidate, quick, Evidence.CLOSED_FORM)
         if quick is not None and self._exceeds_host(quick):
             return self._rejection(candidate, quick, Evidence.HOST)
@@ -165,7 +166,7 @@ class Screen:
         if rejection.evidence is Evidence.FRAGMENTATION:
             estimate = self._estimate(rejection.candidate)
             return estimate is None or self._runs(rejection.candidate, estimate)
-        far = FAR_OVER if rejection.evidence is Evidence.CLOSED_FORM else 1.0
+        far = CLOSED_FORM_SURE if rejection.evidence is Evidence.CLOSED_FORM else 1.0
         least = self._corrected(
             rejection.needed_bytes - rejection.outside_bytes,
             rejection.outside_bytes,

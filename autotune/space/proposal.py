@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
+from typing import TypeAlias
+
+from autotune.serialization import Serializable
 
 Scalar: TypeAlias = bool | int | float | str
 """A value that a study may try for a key."""
@@ -12,7 +14,7 @@ MODEL_PREFIX = "model."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
+class Proposal(Serializable):
     """What a study may change, with its values. Canonical if `SearchSpace.canonical` made it.
 
     Example:
@@ -43,12 +45,3 @@ class Proposal:
             for key, value in self.values.items()
             if key.startswith(MODEL_PREFIX)
         }
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return {"values": dict(self.values)}
-
-    @classmethod
-    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
-        """Rebuild a proposal from `to_json`."""
-        return cls(values=dict(mapping["values"]))

@@ -12,11 +12,13 @@ from autotune.ds_config.inert import inert_keys
 from autotune.ds_config.key_aliases import documented
 from autotune.errors import SpaceError
 from autotune.job.workload import Workload
+from autotune.serialization import Serializable
 from autotune.space.parameter import Choices, Parameter
 from autotune.space.proposal import MODEL_PREFIX, Proposal, Scalar
 from autotune.space.reading import read_parameters
 
 MICRO_BATCH = "train_micro_batch_size_per_gpu"
+_CHECKPOINTING = f"{MODEL_PREFIX}activation_checkpointing"
 _DECIDING_SECTIONS = ("zero_optimization.", "checkpoint.writer.")
 _DECIDING = (
     "zero_optimization.stage",
@@ -37,7 +39,7 @@ _DECIDING = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchSpace:
+class SearchSpace(Serializable):
     """What a study may change."""
 
     name: str
@@ -68,6 +70,8 @@ class SearchSpace:
         parameters = tuple(
             _bind_micro_batch(p, workload, self.name) if p.key == MICRO_BATCH else p
             for p in self.parameters
+            # What the job states is not searched.
+            if p.key != _CHECKPOINTING or workload.activation_checkpointing is None
         )
         searched = {p.key for p in parameters}
         fixed = {k: v for k, v in _fixed(workload, base).items() if k not in searched}
@@ -94,21 +98,6 @@ class SearchSpace:
         in_ds_config = {k: v for k, v in kept.items() if not k.startswith(MODEL_PREFIX)}
         inert = inert_keys({**self.fixed, **in_ds_config}, world_size=self.world_size, partial=True)
         return Proposal(values={key: v for key, v in kept.items() if key not in inert})
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return {
-            "name": self.name,
-            "parameters": [parameter.to_json() for parameter in self.parameters],
-            "fixed": dict(self.fixed),
-            "world_size": self.world_size,
-        }
-
-    @classmethod
-    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
-        """Rebuild a space from `to_json`."""
-        parameters = tuple(Parameter.from_json(p) for p in mapping["parameters"])
-        return cls(**{**mapping, "parameters": parameters})
 
 
 def load_space(name_or_path: str) -> SearchSpace:

@@ -1,14 +1,15 @@
 """A config that is to be tried, and how it came up."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any
 
 from autotune import dotted
 from autotune.ds_config.build import build_ds_config
 from autotune.ds_config.identity import identity
 from autotune.job.workload import Workload
 from autotune.predict.training_job import ModelSettings, Training, read_training
+from autotune.serialization import Serializable
 from autotune.space import SearchSpace
 from autotune.space.proposal import MODEL_PREFIX, Proposal, Scalar
 from autotune.study.outcome import Outcome
@@ -19,7 +20,7 @@ PREDICTED = "modelled-best-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(Serializable):
     """A whole ds_config with its model settings."""
 
     source: str
@@ -44,15 +45,6 @@ class Candidate:
     def identity(self, world_size: int) -> str:
         """Return a string that is the same for all configs that are the same run."""
         return identity(self.ds_config, self.model_settings, world_size=world_size)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
-        """Rebuild a candidate from `to_json`."""
-        return cls(**mapping)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +85,9 @@ def candidate_of_config(
     Its values are the searched keys that it sets to something the space could have drawn; they
     teach the sampler.
     """
-    settings = _default_settings(workload) | {"activation_checkpointing": activation_checkpointing}
+    settings = _default_settings(workload)
+    if workload.activation_checkpointing is None:
+        settings["activation_checkpointing"] = activation_checkpointing
     values: dict[str, Scalar] = {}
     for parameter in space.parameters:
         if parameter.key.startswith(MODEL_PREFIX):
@@ -117,6 +111,6 @@ def training_of(candidate: Candidate, workload: Workload) -> Training:
 
 def _default_settings(workload: Workload) -> dict[str, Scalar]:
     return {
-        "activation_checkpointing": False,
+        "activation_checkpointing": workload.activation_checkpointing or False,
         "attn_implementation": workload.attn_implementation,
     }

@@ -1,11 +1,11 @@
 """What repeated runs of a winner and a baseline say: which one is exported, and by how much."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
 
 from autotune.predict.throughput.uncertainty import PAIR
+from autotune.serialization import Serializable
 from autotune.study.candidate import TrialRecord
 from autotune.study.outcome import Outcome, Status
 from autotune.study.step_times import Interval, mean_interval
@@ -25,8 +25,10 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Confirmation:
+class Confirmation(Serializable):
     """Repeated runs of two trials; `baseline` and its runs are empty if no baseline fits."""
+
+    skips_unknown_keys = True
 
     winner: int
     """Number of the trial that was fastest in the search."""
@@ -130,27 +132,6 @@ class Confirmation:
         if not self.baseline_holds:
             return False
         return self.ratio is None or self.ratio.low <= 1.0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return {
-            "winner": self.winner,
-            "baseline": self.baseline,
-            "winner_runs": [run.to_json() for run in self.winner_runs],
-            "baseline_runs": [run.to_json() for run in self.baseline_runs],
-            "ended_at": self.ended_at,
-        }
-
-    @classmethod
-    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
-        """Rebuild a confirmation from `to_json`."""
-        return cls(
-            winner=mapping["winner"],
-            baseline=mapping["baseline"],
-            winner_runs=tuple(map(Outcome.from_json, mapping["winner_runs"])),
-            baseline_runs=tuple(map(Outcome.from_json, mapping["baseline_runs"])),
-            ended_at=mapping.get("ended_at"),
-        )
 
 
 def is_complete(record: TrialRecord) -> bool:

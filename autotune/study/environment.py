@@ -9,6 +9,8 @@ from typing import Any
 
 from autotune import __version__
 
+THREADS_PER_RANK, THREADS_ORIGIN = "threads_per_rank", "threads_origin"
+"""Keys of an environment: a rank's CPU threads, and what decided their number."""
 _PACKAGES = ("torch", "deepspeed", "transformers", "optuna", "ray")
 
 

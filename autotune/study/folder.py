@@ -13,6 +13,7 @@ from autotune.errors import StoreError
 from autotune.evaluate.evaluator_kind import not_shown
 from autotune.job.ceiling import format_gib
 from autotune.job.model_shape import ModelShape
+from autotune.study.environment import THREADS_PER_RANK
 from autotune.study.store import StoredStudy
 from autotune.study.view import StudySetup
 
@@ -164,7 +165,7 @@ def differences(first: StudySetup, now: StudySetup) -> Iterator[str]:
 
 
 def _node_differences(first: StudySetup, now: StudySetup) -> Iterator[str]:
-    """Yield a clause for each thing in which nodes that are not there differ."""
+    """Yield a clause for each thing in which nodes differ, most of nodes that are not there."""
     network, other_network = _network(first), _network(now)
     if network and other_network and network != other_network:
         yield f"--link is {other_network}, the study's is {network}"
@@ -174,6 +175,12 @@ def _node_differences(first: StudySetup, now: StudySetup) -> Iterator[str]:
         told, other = map(_host_memory, (first, now))
         if told != other:
             yield f"--host-memory is {other}, the study's is {told}"
+    threads, other_threads = (s.environment.get(THREADS_PER_RANK) for s in (first, now))
+    if threads and other_threads and threads != other_threads:
+        yield (
+            f"a rank has {other_threads} CPU threads, the study's have {threads} "
+            f"(--cpu-threads {threads})"
+        )
 
 
 def _told_apart(model: ModelShape, other: ModelShape) -> str:

@@ -1,26 +1,28 @@
 """One driver at a time: two would each take the other's running trials for those of a dead one."""
 
 import errno
-import fcntl
 import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from autotune.errors import StoreError
 
 _NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK})
-"""A file system without locks, such as Lustre where nobody asked for them: a run must not fail for
-want of one."""
+"""A file system without locks, such as Lustre mounted without them: a run goes on without."""
+_WAIT_S = 0.2
+"""For a driver that is just ending."""
 
 
 @contextmanager
 def study_lock(folder: Path) -> Iterator[None]:
-    """Hold a study while the context lasts; the kernel lets go of it if this process is killed.
+    """Hold a study while the context lasts; the kernel releases it if this process is killed.
 
-    Only of drivers that see the same folder: those of other machines that share a database with
-    this one, but no folder, are not kept out, and nobody is where the file system has no locks.
+    It keeps out drivers that see the same folder. Those of other machines that share a database
+    with this one, but no folder, are not kept out, nor is any on a file system without locks.
 
     Args:
         folder: the study's, which need not exist yet; the lock is a file beside it.
@@ -30,53 +32,34 @@ def study_lock(folder: Path) -> Iterator[None]:
     """
     path = folder.parent / f".{folder.name}.lock"
     is_new = not folder.parent.exists()
+    lock = FileLock(path, timeout=_WAIT_S, fallback_to_soft=False)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        held = _held(path)
+        _acquire(lock)
+        path.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
+    except Timeout as error:
+        raise StoreError(
+            f"--study {folder.name}: locked by another run ({_holder(path)}); wait until it ends, "
+            "or choose another name"
+        ) from error
     except OSError as error:
         raise StoreError(f"--study {folder.name}: cannot lock {path}: {error}") from error
-    if held is None:
-        raise StoreError(
-            f"--study {folder.name}: another run is at it ({_holder(path)}); wait until it "
-            "ends, or choose another name"
-        )
     try:
         yield
     finally:
         path.unlink(missing_ok=True)
-        os.close(held)
+        lock.release()
         if is_new:
             with suppress(OSError):  # the study is there now
                 folder.parent.rmdir()
 
 
-def _held(path: Path) -> int | None:
-    """Return a descriptor of the locked file; None if somebody else has it."""
-    while True:
-        # Closed in whatever this process starts, so that no rank holds it on.
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                os.close(descriptor)
-                raise
-        if _is_still(path, descriptor):
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, f"process {os.getpid()} on {platform.node()}".encode())
-            return descriptor
-        # Its holder has removed it meanwhile: nobody else would see this lock.
-        os.close(descriptor)
-
-
-def _is_still(path: Path, descriptor: int) -> bool:
+def _acquire(lock: FileLock) -> None:
     try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
+        lock.acquire()
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
 
 
 def _holder(path: Path) -> str:

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+
+from autotune.serialization import Serializable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScreenReport:
+class ScreenReport(Serializable):
     """What screening did in a study."""
 
     num_rejected: int
@@ -21,18 +22,9 @@ class ScreenReport:
     num_surprises: int
     """Launched trials that the model said fit with its margin, and that ran out."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-    @classmethod
-    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
-        """Rebuild a report from `to_json`."""
-        return cls(**mapping)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpeedReport:
+class SpeedReport(Serializable):
     """How the speed model did in a study; its predictions are never corrected here."""
 
     num_compared: int
@@ -49,21 +41,3 @@ class SpeedReport:
     def of_trial(self, number: int) -> tuple[float, float, float] | None:
         """Return what was predicted of a complete trial, if it could be."""
         return self.predicted.get(str(number))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return {
-            "num_compared": self.num_compared,
-            "mean_error": self.mean_error,
-            "worst_error": self.worst_error,
-            "predicted": {number: list(speeds) for number, speeds in self.predicted.items()},
-            "host_slowness": self.host_slowness,
-        }
-
-    @classmethod
-    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
-        """Rebuild a report from `to_json`."""
-        predicted = {
-            number: (p, low, high) for number, (p, low, high) in mapping["predicted"].items()
-        }
-        return cls(**{**mapping, "predicted": predicted})

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self
 
+from autotune.serialization import Serializable
 from autotune.study.step_times import Interval, compose_step_s, mean_interval, num_warmup_steps
 
 
@@ -69,7 +70,7 @@ among them: under load many cards run at it all the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceClocks:
+class DeviceClocks(Serializable):
     """How fast a CUDA device ran in the steady steps, as NVML saw it."""
 
     num_samples: int
@@ -88,7 +89,7 @@ class DeviceClocks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankMeasurement:
+class RankMeasurement(Serializable):
     """What one rank measured, one entry per optimizer step after the first."""
 
     rank: int
@@ -117,7 +118,7 @@ class RankMeasurement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
+class Measurement(Serializable):
     """The ranks' raw numbers and what follows from them."""
 
     tokens_per_step: int
@@ -182,20 +183,6 @@ class Measurement:
         """The fattest rank's peak memory."""
         return max(rank.peak_bytes for rank in self.ranks)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return {
-            "tokens_per_step": self.tokens_per_step,
-            "accumulation": self.accumulation,
-            "timed_accumulation": self.timed_accumulation,
-            "ranks": [rank_to_json(rank) for rank in self.ranks],
-        }
-
-    @classmethod
-    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
-        """Rebuild a measurement from `to_json`."""
-        return cls(**{**mapping, "ranks": tuple(map(rank_from_json, mapping["ranks"]))})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Modelled:
@@ -240,11 +227,13 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Serializable):
     """A trial's status with a measurement (or a model's word), a failure, or (for `SLOW`) both.
 
     A failed trial is data: nothing here is ever raised.
     """
+
+    skips_unknown_keys = True
 
     status: Status
     evaluator: str
@@ -311,76 +300,3 @@ class Outcome:
             ValueError: the trial has none.
         """
         return self.modelled.peak_bytes if self.modelled else self.measured.peak_bytes
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return {
-            "status": self.status.value,
-            "evaluator": self.evaluator,
-            "measurement": self.measurement.to_json() if self.measurement else None,
-            "modelled": self.modelled.to_json() if self.modelled else None,
-            "failure": _plain(self.failure) if self.failure else None,
-            "duration_s": self.duration_s,
-            "ranks_s": self.ranks_s,
-            "neighbours": list(self.neighbours),
-            "devices": list(self.devices),
-            "charged_bytes": self.charged_bytes,
-        }
-
-    @classmethod
-    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
-        """Rebuild an outcome from `to_json`."""
-        measurement, failure = mapping["measurement"], mapping["failure"]
-        phase = failure and failure["phase"]
-        modelled = mapping.get("modelled")  # studies from before there was one lack it
-        return cls(
-            status=Status(mapping["status"]),
-            evaluator=mapping["evaluator"],
-            measurement=Measurement.from_json(measurement) if measurement else None,
-            modelled=Modelled.from_json(modelled) if modelled else None,
-            failure=Failure(**{**failure, "phase": phase and Phase(phase)}) if failure else None,
-            duration_s=mapping["duration_s"],
-            ranks_s=mapping["ranks_s"],
-            neighbours=tuple(mapping["neighbours"]),
-            devices=tuple(mapping["devices"]),
-            # Studies of an earlier version have none.
-            charged_bytes=mapping.get("charged_bytes", 0),
-        )
-
-
-def rank_to_json(rank: RankMeasurement) -> dict[str, Any]:
-    """Return plain JSON values; `rank_from_json` is the inverse."""
-    return _plain(rank) | {
-        "memory": [_plain(m) for m in rank.memory],
-        "clocks": clocks_to_json(rank.clocks) if rank.clocks else None,
-    }
-
-
-def clocks_to_json(clocks: DeviceClocks) -> dict[str, Any]:
-    """Return plain JSON values, as they stand in `rank_to_json`."""
-    return _plain(clocks)
-
-
-def rank_from_json(mapping: Mapping[str, Any]) -> RankMeasurement:
-    """Rebuild a rank's measurement from `rank_to_json`."""
-    clocks = mapping.get("clocks")
-    return RankMeasurement(
-        **{
-            **mapping,
-            "inner_s": tuple(mapping["inner_s"]),
-            "boundary_s": tuple(mapping["boundary_s"]),
-            "losses": tuple(mapping["losses"]),
-            "host_loop_s": tuple(mapping.get("host_loop_s", ())),
-            "memory": tuple(
-                PhaseMemory(**{**m, "phase": Phase(m["phase"])}) for m in mapping["memory"]
-            ),
-            "clocks": DeviceClocks(**{**clocks, "limits": tuple(clocks["limits"])})
-            if clocks
-            else None,
-        }
-    )
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    plain = {name: getattr(value, name) for name in value.__slots__}
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in plain.items()}

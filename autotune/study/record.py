@@ -50,6 +50,8 @@ class Record:
     ds_config: Mapping[str, Any]
     model_settings: Mapping[str, Any]
     """What the trials set in the model: `activation_checkpointing`, `attn_implementation`."""
+    launcher_settings: Mapping[str, Any] | None = None
+    """What the launcher must set for the ranks to be as in the study: `OMP_NUM_THREADS`."""
     composition_error: float | None = None
     lint: Mapping[str, Any] | None = None
     losses: Mapping[str, Any] | None = None

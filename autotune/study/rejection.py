@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any
 
+from autotune.serialization import Serializable
 from autotune.study.candidate import Candidate
 from autotune.study.outcome import Failure, Outcome, Status
 
@@ -25,7 +26,7 @@ class Evidence(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rejection:
+class Rejection(Serializable):
     """A candidate that was not launched."""
 
     candidate: Candidate
@@ -37,28 +38,6 @@ class Rejection:
     margin: float
     """The model's own, of the allocator's part."""
     reason: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return {
-            "candidate": self.candidate.to_json(),
-            "evidence": self.evidence.value,
-            "needed_bytes": self.needed_bytes,
-            "outside_bytes": self.outside_bytes,
-            "margin": self.margin,
-            "reason": self.reason,
-        }
-
-    @classmethod
-    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
-        """Rebuild a rejection from `to_json`."""
-        return cls(
-            **{
-                **mapping,
-                "candidate": Candidate.from_json(mapping["candidate"]),
-                "evidence": Evidence(mapping["evidence"]),
-            }
-        )
 
     def outcome(self) -> Outcome:
         """Return the outcome of a trial that never ran."""

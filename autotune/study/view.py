@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from autotune.errors import StoreError
+from autotune.job.origin import Fact, assumed_phrases
 from autotune.job.workload import Workload
+from autotune.serialization import Serializable
 from autotune.space import SearchSpace
 from autotune.study.candidate import TrialRecord
 from autotune.study.confirmation import Confirmation, best_of
@@ -18,7 +20,7 @@ from autotune.study.store import StoredStudy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StudySetup:
+class StudySetup(Serializable):
     """What a study was asked for; stored with it, and compared on `--resume`."""
 
     workload: Workload
@@ -43,35 +45,6 @@ class StudySetup:
     """What the ranks of a modelled study would run on; None where something runs."""
     job: Mapping[str, Any] | None = None
     """The facts of the job, each with `value` and `origin`; None in older studies."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return {
-            "workload": self.workload.to_json(),
-            "space": self.space.to_json(),
-            "base": dict(self.base),
-            "device_kind": self.device_kind,
-            "ceiling_bytes": self.ceiling_bytes,
-            "evaluator": self.evaluator,
-            "seed": self.seed,
-            "environment": dict(self.environment),
-            "gpus_per_node": self.gpus_per_node,
-            "communication": self.communication,
-            "links": self.links and dict(self.links),
-            "gpu_type": self.gpu_type,
-            "job": self.job and dict(self.job),
-        }
-
-    @classmethod
-    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
-        """Rebuild a setup from `to_json`."""
-        return cls(
-            **{
-                **mapping,
-                "workload": Workload.from_json(mapping["workload"]),
-                "space": SearchSpace.from_json(mapping["space"]),
-            }
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +112,12 @@ class StudyView:
         if told is None or exported is None or told["trial"] != exported.number:
             return None
         return told
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What no source of the job states and was taken all the same, a phrase each."""
+        facts = {name: Fact.from_json(fact) for name, fact in (self.setup.job or {}).items()}
+        return assumed_phrases(facts)
 
     @property
     def best_baseline(self) -> TrialRecord | None:

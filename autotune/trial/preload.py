@@ -13,6 +13,7 @@ from collections.abc import Iterator
 # Imported lazily by the first `initialize`, `backward` or checkpointed forward.
 _LAZY = (
     "accelerate.utils.deepspeed",
+    "cattrs",
     "deepspeed.checkpoint",
     "deepspeed.module_inject.auto_ep_layer",
     "deepspeed.ops.adam",

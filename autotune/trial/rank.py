@@ -12,9 +12,11 @@ from typing import Any
 
 import deepspeed
 import deepspeed.ops
+import torch
 import torch.distributed as dist
 
-from autotune.study.outcome import Phase, rank_to_json
+from autotune.job.cpu_threads import VARIABLE
+from autotune.study.outcome import Phase
 from autotune.trial import emulated_rank, wire
 from autotune.trial.build_locks import remove_stale_locks
 from autotune.trial.device import Device, open_device
@@ -45,6 +47,8 @@ def run_rank(
     _own_log(place.log_path)
     os.set_inheritable(events_fd, False)  # noqa: FBT003  the function takes no name
     os.environ.update(place.environment())
+    # As a launcher would set it: for what brings an OpenMP of its own.
+    os.environ[VARIABLE] = str(spec.num_threads)
     return _Rank(spec, place, events_fd).run()
 
 
@@ -75,6 +79,7 @@ class _Rank:
         try:
             self._mark(Phase.BUILD, "device")
             self._device = open_device(self._spec, self._place)
+            sys.stdout.write(f"CPU threads: {torch.get_num_threads()}\n")
             if isinstance(self._spec, ProbeSpec):
                 self._probe(self._spec, self._device)
             else:
@@ -124,9 +129,7 @@ class _Rank:
             mark=self._mark,
             memory=(build_peak, init_peak),
         )
-        wire.send(
-            self._events_fd, "measured", measurement=rank_to_json(measurement), stop=stop.value
-        )
+        wire.send(self._events_fd, "measured", measurement=measurement.to_json(), stop=stop.value)
 
     def _join(self, device: Device, *, emulation: Emulation | None) -> Peers:
         """Enter the process group; return the ranks that are in it."""

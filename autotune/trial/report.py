@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.study.outcome import Phase, RankMeasurement, rank_from_json
+from autotune.serialization import Serializable
+from autotune.study.outcome import Phase, RankMeasurement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,7 @@ class RankFailure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankReport:
+class RankReport(Serializable):
     """One rank's end: a measurement or a failure, and its log."""
 
     rank: int
@@ -42,16 +43,3 @@ class RankReport:
     forked_at: float = 0.0
     """Seconds since the epoch, on the rank's node."""
     exited_at: float = 0.0
-
-    @classmethod
-    def from_json(cls, mapping: Mapping[str, Any]) -> "RankReport":
-        """Read what `autotune.pool.slot.Slot` returns over Ray."""
-        measured, failed = mapping["measurement"], mapping["failure"]
-        failure = RankFailure(**{**failed, "phase": Phase(failed["phase"])}) if failed else None
-        return cls(
-            **{
-                **mapping,
-                "measurement": rank_from_json(measured) if measured else None,
-                "failure": failure,
-            }
-        )

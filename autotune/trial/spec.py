@@ -1,9 +1,10 @@
 """What a rank is told: the trial, and its own place among the ranks."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
+from autotune.serialization import Serializable
 from autotune.study.outcome import Phase
 
 
@@ -44,7 +45,7 @@ class Emulation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialSpec:
+class TrialSpec(Serializable):
     """One trial, the same for all its ranks."""
 
     program: ClassVar[str] = "trial"
@@ -75,7 +76,7 @@ class TrialSpec:
     """Set every weight by its name and the seed, so that losses of two configs can be compared
     (`zero.Init` draws other weights than a plain build)."""
     steps: StepRule = field(default_factory=StepRule)
-    hang_timeouts_s: Mapping[Phase, float] = field(default_factory=dict)
+    hang_timeouts_s: Mapping[Phase, float]
     """Per phase: how long a rank may go without a progress mark before it counts as hung."""
     emulation: Emulation | None = None
     """None for as many real ranks as the job has."""
@@ -86,27 +87,9 @@ class TrialSpec:
         charged_bytes = self.emulation.charged_bytes if self.emulation else 0
         return max(self.ceiling_bytes - charged_bytes, 0)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
-        """Rebuild a spec from `to_json`."""
-        silence = {Phase(phase): float(s) for phase, s in mapping["hang_timeouts_s"].items()}
-        emulation = mapping["emulation"]
-        return cls(
-            **{
-                **mapping,
-                "steps": StepRule(**mapping["steps"]),
-                "hang_timeouts_s": silence,
-                "emulation": Emulation(**emulation) if emulation else None,
-            }
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(Serializable):
     """Where one rank stands; the names are those of DeepSpeed's launcher."""
 
     rank: int
@@ -120,10 +103,6 @@ class Place:
     """CUDA_VISIBLE_DEVICES: all of this trial's devices on the node, in local-rank order."""
     log_path: str = ""
     """On the rank's own node."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return asdict(self)
 
     def environment(self) -> dict[str, str]:
         """Return the variables that DeepSpeed's launcher would set."""

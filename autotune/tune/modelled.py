@@ -6,6 +6,7 @@ from autotune.ds_config.build import build_ds_config
 from autotune.evaluate.evaluator_kind import EvaluatorKind
 from autotune.evaluate.modelled import ModelledEvaluator
 from autotune.job.ceiling import parse_ceiling
+from autotune.job.cpu_threads import assumed_cpu_threads
 from autotune.job.device import find_gpu
 from autotune.predict.links.communication import Group
 from autotune.predict.links.probe_file import check_device
@@ -39,8 +40,18 @@ def tune_modelled(study: PreparedStudy, progress: Progress) -> TuneResult:
     ceiling_bytes = parse_ceiling(study.memory_ceiling, device_bytes=device.memory_bytes)
     if study.probed is not None:
         check_device(study.probed, device.name, where=f"--probe {study.resolved.job.probe}")
+    job = study.resolved.job
+    threads = assumed_cpu_threads(
+        local_ranks=local_ranks,
+        given=job.cpu_threads,
+        launcher=None if job.launcher is None else job.launcher.starter,
+    )
     speed = SpeedSurroundings.of(
-        device, local_ranks=local_ranks, network=study.link, probe=study.probed
+        device,
+        local_ranks=local_ranks,
+        network=study.link,
+        probe=study.probed,
+        cpu_threads=threads.count,
     )
     evaluator = ModelledEvaluator(
         workload=study.workload,

@@ -16,6 +16,7 @@ from autotune.evaluate.factory import (
 )
 from autotune.evaluate.measured import MeasuredEvaluator
 from autotune.job.ceiling import parse_ceiling
+from autotune.job.cpu_threads import FAIR_SHARE, CpuThreads, resolve_cpu_threads
 from autotune.job.device import find_device, known_device
 from autotune.pool.pool import Pool, PoolRequest
 from autotune.predict.links.communication import Group, Links
@@ -26,7 +27,7 @@ from autotune.search.progress import Progress
 from autotune.search.speed_model import SpeedModel
 from autotune.sigterm import interrupted_by_sigterm
 from autotune.space.needed_ops import needed_ops
-from autotune.study.environment import describe_environment
+from autotune.study.environment import THREADS_ORIGIN, describe_environment
 from autotune.study.folder import open_study
 from autotune.study.view import StudySetup
 from autotune.tune.pipeline import run_study
@@ -56,8 +57,9 @@ def tune_on_pool(study: PreparedStudy, progress: Progress) -> TuneResult:
                 study.probed, pool.device_model, where=f"--probe {study.resolved.job.probe}"
             )
         ceiling_bytes = parse_ceiling(study.memory_ceiling, device_bytes=pool.device_bytes)
-        evaluator = _evaluator(study, pool, ceiling_bytes, progress)
-        setup = _setup(study, pool, evaluator, ceiling_bytes)
+        threads = _cpu_threads(study, pool)
+        evaluator = _evaluator(study, pool, ceiling_bytes, progress, threads=threads)
+        setup = _setup(study, pool, evaluator, ceiling_bytes, threads=threads)
         for note in pool.notes:
             progress.noted(note)
         ops = needed_ops(study.space, study.workload, study.base)
@@ -94,8 +96,31 @@ def tune_on_pool(study: PreparedStudy, progress: Progress) -> TuneResult:
         )
 
 
+def _cpu_threads(study: PreparedStudy, pool: Pool) -> CpuThreads:
+    """Return the CPU threads of a rank; a fair share is of all that may run on a node at once."""
+    job = study.resolved.job
+    per_node = study.evaluator_options.gpus_per_node_of(evaluator_of(pool))
+    local_ranks = min(per_node or _group_ranks(pool), study.workload.world_size)
+    found = resolve_cpu_threads(
+        cores=pool.host_cpus,
+        local_ranks=local_ranks,
+        given=job.cpu_threads,
+        # A cluster that runs already has its nodes' own environment.
+        environment=os.environ if study.request.ray_address is None else None,
+        launcher=None if job.launcher is None else job.launcher.starter,
+    )
+    if found.origin != FAIR_SHARE:
+        return found
+    return replace(found, count=min(found.count, pool.threads_per_slot))
+
+
 def _evaluator(
-    study: PreparedStudy, pool: Pool, ceiling_bytes: int, progress: Progress
+    study: PreparedStudy,
+    pool: Pool,
+    ceiling_bytes: int,
+    progress: Progress,
+    *,
+    threads: CpuThreads,
 ) -> MeasuredEvaluator | EmulatedEvaluator:
     links = _links(study, pool) if pool.emulates else None
     gpus_per_node = study.evaluator_options.gpus_per_node_of(evaluator_of(pool))
@@ -110,6 +135,7 @@ def _evaluator(
         links=links,
         node_host_bytes=study.node_host_bytes,
         host_slowdown=host_slowdown(study.probed) if study.probed else 1.0,
+        num_threads=threads.count,
         seed=study.setup.seed,
         study_folder=study.folder,
     )
@@ -128,12 +154,14 @@ def _setup(
     pool: Pool,
     evaluator: MeasuredEvaluator | EmulatedEvaluator,
     ceiling_bytes: int,
+    *,
+    threads: CpuThreads,
 ) -> StudySetup:
     gpus_per_node, links = None, None
-    node: dict[str, Any] = {}
+    node: dict[str, Any] = {THREADS_ORIGIN: threads.origin}
     if isinstance(evaluator, EmulatedEvaluator):
         gpus_per_node, links = evaluator.gpus_per_node, evaluator.links
-        node = {"node_host_bytes": study.node_host_bytes}
+        node["node_host_bytes"] = study.node_host_bytes
     environment = describe_environment(
         pool.device_names,
         device_kind=study.device_kind,
@@ -186,6 +214,11 @@ def _local_ranks(pool: Pool, evaluator: MeasuredEvaluator | EmulatedEvaluator) -
     """Return the ranks that share a node, or would."""
     if isinstance(evaluator, EmulatedEvaluator):
         return evaluator.gpus_per_node
+    return _group_ranks(pool)
+
+
+def _group_ranks(pool: Pool) -> int:
+    """Return the most ranks of one trial that run on one node."""
     return max(Counter(pool.groups[0].nodes).values())
 
 

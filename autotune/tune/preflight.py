@@ -1,10 +1,6 @@
 """What can be refused before anything is started."""
 
-import difflib
-import importlib.util
 import socket
-from importlib.metadata import version
-from pathlib import Path
 
 from autotune.ds_config.auto import resolve_auto
 from autotune.ds_config.build import BATCH_KEYS, build_ds_config
@@ -13,7 +9,6 @@ from autotune.evaluate.evaluator_kind import EvaluatorKind
 from autotune.evaluate.options import AUTO
 from autotune.gate.deepspeed_parser import ask_deepspeed
 from autotune.job.ceiling import parse_bytes, parse_ceiling
-from autotune.job.model_shape import ModelShape
 from autotune.job.resolve import ResolvedJob
 from autotune.job.site import DEFAULT_CEILING
 from autotune.job.workload import Workload
@@ -60,6 +55,29 @@ def check_modelled(request: TuneRequest) -> None:
         faults.append(f"--untimed: {nothing_runs}; modelled collectives always take their time")
     if faults:
         raise HardwareError(*faults)
+
+
+def check_trainable_whole(resolved: ResolvedJob) -> None:
+    """Refuse what a study's trials cannot do: split a model, or train an assumed part of it.
+
+    Raises:
+        WorkloadError: the job states it; all of it is named.
+    """
+    job, meant_for = resolved.job, "is for plan and gate"
+    faults = [
+        f"--{name.replace('_', '-')} {value}: {meant_for}; trials are data-parallel and train the "
+        "whole model, so leave it out"
+        for name, value in (
+            ("tensor_parallel", job.tensor_parallel),
+            ("pipeline_stages", job.pipeline_stages),
+            ("trainable_params", job.trainable_params),
+        )
+        if value is not None and (name == "trainable_params" or value > 1)
+    ]
+    if job.params is not None:
+        faults.append(f"--params {job.params:g}: {meant_for}; name a --model that can be trained")
+    if faults:
+        raise WorkloadError(*faults)
 
 
 def check_target(request: TuneRequest, gpus: int) -> None:
@@ -121,26 +139,6 @@ def require_listener(address: str) -> None:
             f"--ray-address {address}: nothing answers there ({error}); start a cluster with "
             "`ray start --head`, or leave the option out to use this machine"
         ) from error
-
-
-def require_modelling_code(shape: ModelShape) -> None:
-    """Make sure that transformers can build the model, without the seconds of an import.
-
-    Raises:
-        WorkloadError: it does not know the architecture.
-    """
-    found = importlib.util.find_spec("transformers")
-    assert found is not None
-    assert found.origin is not None
-    models = Path(found.origin).parent / "models"
-    kind = shape.model_type
-    if not (models / kind / f"modeling_{kind}.py").is_file():
-        known = [path.parent.name for path in models.glob("*/modeling_*.py")]
-        near = difflib.get_close_matches(kind, known, n=3)
-        raise WorkloadError(
-            f"--model {shape.name}: model_type {kind!r}: transformers {version('transformers')} "
-            f"has no such model" + (f"; did you mean {' or '.join(near)}?" if near else "")
-        )
 
 
 def check_base(

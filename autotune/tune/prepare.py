@@ -10,10 +10,10 @@ from autotune.errors import JobError, SpaceError, WorkloadError
 from autotune.evaluate.options import AUTO, EvaluatorOptions
 from autotune.job.base import read_base
 from autotune.job.device import Device, find_gpu, load_devices
-from autotune.job.model_shape import ModelShape
+from autotune.job.model_shape import ModelShape, require_judgeable
 from autotune.job.origin import Origin
 from autotune.job.resolve import ResolvedJob, launcher_of, resolve_job
-from autotune.job.resolved_workload import workload_of
+from autotune.job.resolved_workload import workload_facts, workload_of
 from autotune.job.site import DEFAULT_CEILING
 from autotune.job.workload import Workload
 from autotune.lint.subject import Launch, Subject
@@ -27,10 +27,10 @@ from autotune.tune.preflight import (
     check_base,
     check_modelled,
     check_target,
+    check_trainable_whole,
     device_kind_of,
     early_ceiling_bytes,
     require_listener,
-    require_modelling_code,
 )
 from autotune.tune.request import TuneRequest
 
@@ -113,8 +113,10 @@ def prepare(request: TuneRequest, progress: Progress) -> PreparedStudy:
     device_kind = device_kind_of(request)
     check_modelled(request)
     resolved = resolve_job(request.job, subject=_base(request), job_file=request.job_file)
+    check_trainable_whole(resolved)
     workload = workload_of(resolved, device_kind=device_kind)
     shape, job = workload.model, resolved.job
+    require_judgeable(shape)
     evaluator_options = _evaluator_options(request, resolved)
     evaluator_options.check()
     check_target(request, workload.world_size)
@@ -139,13 +141,12 @@ def prepare(request: TuneRequest, progress: Progress) -> PreparedStudy:
         seed=secrets.randbelow(2**31) if request.seed is None else request.seed,
         environment={},
         gpu_type=find_gpu(gpu_type, extra=extra_devices).name if gpu_type else None,
-        job=resolved.to_json(),
+        job={name: fact.to_json() for name, fact in workload_facts(resolved).items()},
     )
     wanted = setup.evaluator
     if request.resume:
         begun = check_same_job(folder, storage, setup)
         wanted, gpu_type = begun.evaluator, gpu_type or begun.gpu_type
-    require_modelling_code(shape)
     if request.ray_address:
         require_listener(request.ray_address)
     if request.base is not None:

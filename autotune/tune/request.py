@@ -17,8 +17,8 @@ class TuneRequest:
     """What is known of the run; what is None is looked for elsewhere."""
     job_file: Path | None = None
     """None looks for `autotune.yaml` in the current folder."""
-    base: Path | None = None
-    """The user's ds_config, in any form that the gate reads."""
+    base: Path | Mapping[str, Any] | None = None
+    """The user's ds_config: a file in any form that the gate reads, or its content."""
     space: str = "zero"
     trials: int = 30
     time_budget_s: float | None = None

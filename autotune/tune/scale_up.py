@@ -11,6 +11,7 @@ from autotune.ds_config.build import MICRO_BATCH, build_ds_config, nearest_divis
 from autotune.ds_config.fields.table import default_of
 from autotune.evaluate.evaluator_kind import EvaluatorKind
 from autotune.job.device import Device
+from autotune.job.site import DEFAULT_GPUS_PER_NODE
 from autotune.job.workload import Workload
 from autotune.predict.calibration import Calibration
 from autotune.predict.links.communication import Group
@@ -30,7 +31,6 @@ MATTERS = 0.01
 """A key moves if that makes a step this much faster; the model's word on less is worth nothing."""
 _MAX_REPLAYED = 8
 """Of the fastest points that fit by closed form, until one fits by a replay too."""
-_USUAL_GPUS_PER_NODE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,9 @@ def target_of(
     workload = study.target_workload
     if workload is None:
         return None
-    local_ranks = min(study.resolved.job.gpus_per_node or _USUAL_GPUS_PER_NODE, workload.world_size)
+    local_ranks = min(
+        study.resolved.job.gpus_per_node or DEFAULT_GPUS_PER_NODE, workload.world_size
+    )
     return Target(
         workload=workload,
         space=study.unbound_space.bind(workload, study.base),

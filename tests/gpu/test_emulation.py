@@ -18,7 +18,7 @@ from autotune.job.model_shape import shape_from_hf_config
 from autotune.pool.slot import _parent_environment
 from autotune.predict.memory.predict import peak_rank
 from autotune.predict.training_job import ModelSettings, read_training
-from autotune.study.outcome import Phase, RankMeasurement, rank_from_json
+from autotune.study.outcome import Phase, RankMeasurement
 from autotune.trial.spec import Emulation, StepRule, TrialSpec
 from tests.job.workloads import resolve_workload
 from tests.predict.rows import H200
@@ -70,7 +70,7 @@ class SharedCard:
         results = json.loads(self._process.stdout.readline())
         failed = [said for group in results for said in group if isinstance(said, str)]
         assert not failed, failed
-        return [[rank_from_json(said) for said in group] for group in results]
+        return [[RankMeasurement.from_json(said) for said in group] for group in results]
 
     def close(self) -> None:
         assert self._process.stdin is not None

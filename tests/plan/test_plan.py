@@ -335,3 +335,51 @@ def test_an_own_device_needs_speeds_and_a_known_network(
     file.write_text(f"- {{name: mine, memory: 80GiB, {speeds}}}\n")
     with pytest.raises(HardwareError, match=message):
         plan_config(request(model="125m", ds_config=config, gpu_type="mine", devices=file))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ((), "on 16 CPU threads a rank (a fair share of the node's cores, 16 for each rank assume"),
+        (
+            ("--launcher", "torchrun"),
+            "on 1 CPU thread a rank (set by torchrun)",
+        ),
+        (
+            ("--launcher", "accelerate", "--cpu-threads", 4),
+            "on 4 CPU threads a rank (--cpu-threads)",
+        ),
+    ],
+)
+def test_the_cpu_threads_of_an_offloaded_optimizer_are_printed(
+    tmp_path: Path, options: tuple[str | int, ...], text: str
+) -> None:
+    job = ("--model", "125m", "--gpus", 8, "--gpu-type", "h100-80gb")
+    assert text in run(_offloaded(tmp_path), *job, *options).stdout
+
+
+def test_fewer_cpu_threads_make_a_slower_offloaded_step(tmp_path: Path) -> None:
+    file = _offloaded(tmp_path)
+    step_s = [
+        plan_config(request(ds_config=file, gpus=1, cpu_threads=threads)).throughput.step_s
+        for threads in (1, 4, 16)
+    ]
+    assert step_s == sorted(step_s, reverse=True)
+    assert step_s[0] > 1.5 * step_s[2]
+
+
+def test_no_rank_has_0_cpu_threads() -> None:
+    with pytest.raises(HardwareError, match="--cpu-threads 0: must be at least 1"):
+        request(ds_config=Path("x"), cpu_threads=0)
+
+
+def _offloaded(folder: Path) -> Path:
+    file = folder / "offloaded.json"
+    config = {
+        "train_micro_batch_size_per_gpu": 1,
+        "bf16": {"enabled": True},
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
+        "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
+    }
+    file.write_text(json.dumps(config), encoding="utf-8")
+    return file

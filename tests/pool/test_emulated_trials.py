@@ -1,11 +1,17 @@
 """One CPU slot that plays one rank of many, with real DeepSpeed: one pool for all tests."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from autotune.ds_config.build import build_ds_config
+from autotune.evaluate import TrialRequest
+from autotune.evaluate.emulated import EmulatedEvaluator
 from autotune.evaluate.judge_reports import outcome_of
+from autotune.job.model_shape import PRESETS
+from autotune.job.workload import resolve_workload
 from autotune.pool import machine
 from autotune.pool.pool import Pool, PoolRequest
 from autotune.predict.links.communication import PCIE_SHARE, Links
@@ -170,3 +176,32 @@ def test_what_real_ranks_need_beside_is_kept_free(pool: Pool, make_spec: MakeSpe
     assert outcome.failure is not None
     assert outcome.failure.needed_bytes is not None
     assert outcome.charged_bytes + outcome.failure.needed_bytes > ceiling_bytes
+
+
+def test_an_emulated_rank_runs_on_the_cpu_threads_that_it_was_given(
+    pool: Pool, tmp_path: Path
+) -> None:
+    workload = resolve_workload(
+        PRESETS["tiny"], gpus=4, base={}, seq_len=32, global_batch_size=4, device_kind="cpu"
+    )
+    evaluator = EmulatedEvaluator(
+        pool=pool,
+        workload=workload,
+        ceiling_bytes=1 << 30,
+        gpus_per_node=4,
+        seed=0,
+        study_folder=tmp_path,
+        num_threads=3,
+    )
+    request = TrialRequest(
+        number=1,
+        label="trial-0001",
+        ds_config=build_ds_config(
+            {}, workload, {STAGE: 1, "zero_optimization.reduce_bucket_size": 100_000}
+        ),
+        model_settings={},
+    )
+    outcome = evaluator.evaluate(request, lambda *_: None)
+    assert outcome.status is Status.COMPLETE, outcome.failure
+    log = (tmp_path / "logs/trial-0001/rank-0.log").read_text("utf-8")
+    assert "CPU threads: 3\n" in log

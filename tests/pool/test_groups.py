@@ -4,6 +4,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -138,3 +139,18 @@ def test_a_closed_pool_leaves_no_process(pool: Pool) -> None:
     pool.close()
     rank_processes.wait_until_none(lambda: rank_processes.marked_processes(mark), timeout_s=5)
     assert MARK_VARIABLE not in os.environ
+
+
+def test_a_rank_runs_on_the_cpu_threads_that_it_was_given(
+    evaluator: MeasuredEvaluator, workload: Workload, tmp_path: Path
+) -> None:
+    given = replace(evaluator, num_threads=3)
+    outcomes = [
+        each.evaluate(_request(workload, number, {}), lambda *_: None)
+        for number, each in enumerate((given, evaluator))
+    ]
+    assert [outcome.status for outcome in outcomes] == [Status.COMPLETE] * 2
+    share = evaluator.pool.threads_per_slot
+    for number, threads in enumerate((3, share)):
+        log = (tmp_path / f"logs/trial-000{number}/rank-0.log").read_text("utf-8")
+        assert f"CPU threads: {threads}\n" in log

@@ -144,5 +144,6 @@ def _shape(line: dict[str, str]) -> ModelShape:
         max_position_embeddings=0,
         tie_word_embeddings=False,
         hf_config={},
+        unmodelled=(),
         **{name: int(line[name]) for name in SIZES},
     )

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from autotune.export.trials_csv import trials_table
-from autotune.report.summary import _table, result_json, summarize
+from autotune.report.summary import _print_launcher_settings, _table, result_json, summarize
 from autotune.search.progress import Silent
 from autotune.study.confirmation import is_complete
 from autotune.study.outcome import DeviceClocks, Outcome, Phase, RankMeasurement, Status
@@ -316,3 +317,27 @@ def test_the_json_has_the_same_counts(tmp_path: Path) -> None:
     assert as_json["num_trials"] == sum(as_json["by_status"].values()) == 9
     assert as_json["record"] == result.record
     assert as_json["evaluator"] == "measured"
+
+
+def test_the_launcher_s_threads_are_printed_where_the_optimizer_runs_on_the_cpu(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def printed(device: str, settings: Mapping[str, int]) -> str:
+        record = {
+            "launcher_settings": settings,
+            "ds_config": {"zero_optimization": {"offload_optimizer": {"device": device}}},
+            "environment": {"threads_origin": "--cpu-threads"},
+        }
+        _print_launcher_settings(Console(highlight=False, width=140), record)
+        return capsys.readouterr().out
+
+    text = printed("cpu", {"OMP_NUM_THREADS": 8})
+    assert "set in your launcher: OMP_NUM_THREADS=8 (--cpu-threads)" in text
+    for command in (
+        "OMP_NUM_THREADS=8 torchrun",
+        "--num_cpu_threads_per_process 8",
+        "export OMP_NUM_THREADS=8; deepspeed",
+    ):
+        assert command in text
+    assert printed("none", {"OMP_NUM_THREADS": 8}) == ""
+    assert printed("cpu", {}) == ""

@@ -1,6 +1,8 @@
 """One driver at a time."""
 
 import errno
+import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -36,7 +38,7 @@ def test_a_second_driver_is_refused_until_the_first_has_ended(tmp_path: Path) ->
     folder = tmp_path / "studies/s"
     holder = _hold(folder)
     with (
-        pytest.raises(StoreError, match=rf"--study s: another run .*process {holder.pid} on "),
+        pytest.raises(StoreError, match=rf"--study s: locked by .* \(process {holder.pid} on "),
         study_lock(folder),
     ):
         pass
@@ -63,6 +65,23 @@ def test_what_a_driver_starts_does_not_hold_its_study_on(tmp_path: Path) -> None
         child.kill()
 
 
+def test_the_file_of_one_that_was_killed_names_the_next_holder(tmp_path: Path) -> None:
+    (tmp_path / ".s.lock").write_text("process 4194304 on another-machine", encoding="utf-8")
+    with study_lock(tmp_path / "s"):
+        held_by = (tmp_path / ".s.lock").read_text(encoding="utf-8")
+    assert held_by == f"process {os.getpid()} on {platform.node()}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_process_holds_a_study_once(tmp_path: Path) -> None:
+    with (
+        study_lock(tmp_path / "s"),
+        pytest.raises(StoreError, match=rf"\(process {os.getpid()} on "),
+        study_lock(tmp_path / "s"),
+    ):
+        pass
+
+
 def test_where_it_cannot_be_made_that_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
@@ -73,11 +92,12 @@ def test_where_it_cannot_be_made_that_is_said(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK])
 def test_a_file_system_without_locks_stops_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     def flock(*_: object) -> None:
-        raise OSError(errno.ENOSYS, "Function not implemented")
+        raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr("fcntl.flock", flock)
     with study_lock(tmp_path / "s"):

@@ -17,8 +17,6 @@ from autotune.study.outcome import (
     PhaseMemory,
     RankMeasurement,
     Status,
-    rank_from_json,
-    rank_to_json,
 )
 
 _seconds = st.floats(1e-4, 1e4)
@@ -95,7 +93,7 @@ def test_an_outcome_survives_json(outcome: Outcome) -> None:
 
 @given(_ranks())
 def test_a_rank_survives_json(rank: RankMeasurement) -> None:
-    assert rank_from_json(json.loads(json.dumps(rank_to_json(rank)))) == rank
+    assert RankMeasurement.from_json(json.loads(json.dumps(rank.to_json()))) == rank
 
 
 @given(_measurements)
@@ -171,10 +169,10 @@ def test_a_power_cap_is_recorded_and_heat_is_throttling() -> None:
 
 
 def test_a_rank_of_an_earlier_version_has_no_clocks_and_no_loops() -> None:
-    rank = rank_to_json(_measurement((1.0,)).ranks[0])
+    rank = _measurement((1.0,)).ranks[0].to_json()
     del rank["clocks"], rank["host_loop_s"]
-    assert rank_from_json(rank).clocks is None
-    assert rank_from_json(rank).host_loop_s == ()
+    assert RankMeasurement.from_json(rank).clocks is None
+    assert RankMeasurement.from_json(rank).host_loop_s == ()
 
 
 def test_the_host_of_a_step_is_that_of_the_rank_where_it_ran_slowest() -> None:

@@ -69,7 +69,7 @@ def test_emulated_ranks_share_the_node_that_they_pretend_to_be_on(study: Prepare
     assert around.device.name == "h100-80gb"
     assert around.device.memory_bytes == _BYTES
     assert around.local_ranks == 4
-    assert around.alone_threads == 8
+    assert (around.played, around.cpu_threads) == (True, 8)
     assert not around.silent
 
 
@@ -92,7 +92,7 @@ def test_real_ranks_share_the_node_that_they_are_on(study: PreparedStudy) -> Non
     around = _speed_surroundings(study, pool, evaluator, Silent())
     assert around is not None
     assert around.local_ranks == 4
-    assert around.alone_threads is None
+    assert not around.played
 
 
 def test_an_unknown_device_is_said_and_not_guessed(study: PreparedStudy) -> None:

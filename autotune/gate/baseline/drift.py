@@ -12,6 +12,7 @@ from autotune.job.model_shape import ModelShape
 from autotune.lint.finding import Finding, Severity
 from autotune.lint.rule_info import RuleInfo
 from autotune.lint.subject import Launch
+from autotune.study.environment import THREADS_PER_RANK
 from autotune.study.record import Record
 
 _PACKAGES = ("torch", "deepspeed", "transformers")
@@ -38,9 +39,9 @@ def environment_drift(
 
     Its tokens/s and memory are those of its own versions of torch, DeepSpeed and transformers
     (compared with what is installed here), of its GPU (with `--gpu-type`, else this machine's) and
-    driver (this machine's, if its GPU is the recorded one), and of its model, world size and
-    sequence length (with the options). What the options leave out and this machine lacks is not
-    compared.
+    driver (this machine's, if its GPU is the recorded one), and of its model, world size, sequence
+    length and, with an offloaded optimizer, CPU threads of a rank (with the options). What the
+    options leave out and this machine lacks is not compared.
 
     Measure again where the difference matters: `autotune run`, or `autotune gate --measure`.
     """
@@ -101,6 +102,17 @@ def _known(device: str) -> str:
 
 def _job(record: Record, launch: Launch) -> Iterator[_Pair]:
     workload = record.workload
+    recorded = record.environment.get(THREADS_PER_RANK)
+    zero = record.ds_config.get("zero_optimization") or {}
+    offloads = (zero.get("offload_optimizer") or {}).get("device", "none") != "none"
+    # Without an optimizer on the CPU they decide little.
+    if offloads and recorded is not None and launch.cpu_threads is not None:
+        yield _Pair(
+            f"environment.{THREADS_PER_RANK}",
+            "the number of CPU threads a rank",
+            recorded,
+            launch.cpu_threads,
+        )
     if launch.data_parallel is not None:
         yield _Pair(
             "workload.world_size",

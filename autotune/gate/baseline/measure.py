@@ -16,6 +16,7 @@ from autotune.lint.finding import Finding, Severity
 from autotune.lint.rule_info import RuleInfo
 from autotune.lint.subject import Subject
 from autotune.sigterm import interrupted_by_sigterm
+from autotune.study.environment import THREADS_PER_RANK
 from autotune.study.outcome import Outcome, Status
 from autotune.study.record import Record
 
@@ -131,6 +132,7 @@ def measure(subject: Subject, record: Record, *, ray_address: str | None = None)
             gpus_per_node=(record.emulation or {}).get("gpus_per_node"),
             seed=0,
             study_folder=Path(folder),
+            num_threads=subject.launch.cpu_threads or record.environment.get(THREADS_PER_RANK),
             links=Links.from_json(links) if links else None,
         )
         for number in range(NUM_RUNS):

@@ -31,10 +31,9 @@ def recorded_job(record: Record) -> RecordedJob:
     workload, settings = record.workload, record.model_settings
     checkpointing = settings.get("activation_checkpointing")
     attention = settings.get("attn_implementation")
-    stated = {name: value for name, value in _stated(record).items() if name in _KEPT}
     return RecordedJob(
         job=Job(
-            **{"gpu_type": _gpu_type(record), **stated},
+            **_site(record),
             gpus=workload.world_size,
             seq_len=workload.seq_len,
             precision=workload.precision,
@@ -45,6 +44,18 @@ def recorded_job(record: Record) -> RecordedJob:
         shape=workload.model,
         micro_batch_size=positive(record.ds_config.get(MICRO_BATCH)),
     )
+
+
+def _site(record: Record) -> dict[str, Any]:
+    """Return where the job runs: what was stated, and the devices that really ran it.
+
+    CPU ranks say nothing about the site of the big run.
+    """
+    if record.device_model == "cpu":
+        return {}
+    stated = {name: value for name, value in _stated(record).items() if name in _KEPT}
+    ran_on = _gpu_type(record)
+    return stated if ran_on is None else {**stated, "gpu_type": ran_on}
 
 
 def _stated(record: Record) -> dict[str, Any]:

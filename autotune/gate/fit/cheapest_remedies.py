@@ -25,8 +25,6 @@ from autotune.predict.memory.predict import runs_under
 from autotune.predict.training_job import ModelSettings, Training
 
 NUM_CHANGES = 3
-ROOMY = 2 / 3
-"""Share of the device up to which fragmentation does not count: half a peak is the most seen."""
 MOST_REPLAYS = 3
 """They take tens of milliseconds each."""
 _SAME = 0.01
@@ -99,7 +97,10 @@ def _confirmed(job: PlannedJob, changes: Sequence[Change], count: int) -> tuple[
         if len(running) == count:
             break
         allowed = job.limit_bytes - change.estimate.device.outside_bytes
-        roomy = change.estimate.device.peak_allocated_bytes <= ROOMY * allowed
+        roomy = (
+            change.estimate.device.peak_allocated_bytes
+            <= error_margins.UNFRAGMENTED_SHARE * allowed
+        )
         # Of an assumed shape nobody knows where its tensors would lie.
         if roomy or is_assumed(change.training) or _lies_flat(change.training):
             running.append(change)

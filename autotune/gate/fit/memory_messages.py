@@ -11,7 +11,7 @@ def device_message(answer: MemoryAnswer, job: PlannedJob, shown: Fit) -> str:
     """Return what is wrong with device memory, and what that rests on."""
     device = shown.estimate.device
     size = (
-        f"predicted {shown.needed_bytes / GIB:.1f} GiB a rank "
+        f"predicted {shown.predicted_bytes / GIB:.1f} GiB a rank "
         f"({shown.low_bytes / GIB:.1f} to {shown.high_bytes / GIB:.1f}), and {_limit(job)}"
     )
     largest = sorted(device.items.items(), key=lambda item: -item[1])[:2]
@@ -37,7 +37,7 @@ def _claim(answer: MemoryAnswer, shown: Fit) -> str:
         return f"device memory does not suffice{even} {how}{near}"
     fitting = next((fit for fit in answer.fits if fit.device_answer is Answer.FITS), None)
     if fitting is not None and fitting is not shown:
-        need = f"{fitting.needed_bytes / GIB:.1f} GiB"
+        need = f"{fitting.predicted_bytes / GIB:.1f} GiB"
         return f"fits only {model_settings(fitting.training)} (predicted {need}); {how}"
     if answer.answer is Answer.NOT_JUDGED:
         return answer.reason or "memory is not judged"

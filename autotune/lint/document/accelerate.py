@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from autotune.job.cpu_threads import RankLauncher
 from autotune.job.launcher import Launcher
 from autotune.lint.document.reading import Reading
 from autotune.lint.subject import Launch, Subject
@@ -57,6 +58,9 @@ def launch_of(value: Mapping[str, Any], launch: Launch) -> Launch:
         launcher=Launcher.HF,
         gpus=launch.gpus or _count(value.get("num_processes")),
         nodes=launch.nodes or _count(value.get("num_machines")),
+        started_by=launch.started_by or RankLauncher.ACCELERATE,
+        # Not a field of 1.15, which refuses it: `accelerate_faults`.
+        cpu_threads=launch.cpu_threads or _count(value.get("num_cpu_threads_per_process")),
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from autotune.job.cpu_threads import VARIABLE, RankLauncher, threads_by_launcher
 from autotune.job.launcher import Launcher
 from autotune.lint.config_values import (
     ZERO,
@@ -212,6 +213,42 @@ def offload_lamb(subject: Subject) -> Iterator[Fault]:
         )
 
 
+@rule("offload-cpu-threads", Severity.WARNING)
+def offload_cpu_threads(subject: Subject) -> Iterator[Fault]:
+    """The optimizer steps on the CPU, and the launcher leaves each rank one thread.
+
+    DeepSpeedCPUAdam runs on the threads that `OMP_NUM_THREADS` allows. Where it is not set,
+    `torchrun` with several ranks on a node and `accelerate launch` set it to 1 (torch:
+    `distributed/run.py: config_from_args`; accelerate: `commands/launch.py:
+    _validate_launch_command`). With 1.3B parameters on one H200 a step then takes 3.3 s, with 8
+    threads 0.9 s. Not judged where `--cpu-threads` is given, or the launcher is not known.
+    """
+    launch = subject.launch
+    if launch.started_by is None or launch.cpu_threads is not None:
+        return
+    device = offload_device(subject, "optimizer")
+    if subject.zero_stage not in (1, 2, 3) or device not in ("cpu", "nvme"):
+        return
+    local_ranks = launch.gpus // (launch.nodes or 1) if launch.gpus else 2
+    # 2 stands for any number above 1: only whether it is 1 thread is asked.
+    if threads_by_launcher(launch.started_by, cores=2, local_ranks=local_ranks) > 1:
+        return
+    share = "cores of a node / ranks on it"
+    yield fault(
+        subject,
+        _OPTIMIZER,
+        f"{launch.started_by} sets {VARIABLE}=1 where it is not given, and the optimizer steps on "
+        "the CPU: one thread a rank makes it several times slower",
+        suggestion=f"launch with {VARIABLE}={share}"
+        + (
+            f" (accelerate launch --num_cpu_threads_per_process {share})"
+            if launch.started_by is RankLauncher.ACCELERATE
+            else ""
+        )
+        + ", and give --cpu-threads",
+    )
+
+
 @rule("super-offload", Severity.ERROR, refused_by=RefusedBy.INIT)
 def super_offload(subject: Subject) -> Iterator[Fault]:
     """SuperOffload without what it needs.
@@ -249,5 +286,6 @@ RULES = (
     partial_offload_optimizer,
     offload_client_optimizer,
     offload_lamb,
+    offload_cpu_threads,
     super_offload,
 )

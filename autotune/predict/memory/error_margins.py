@@ -23,6 +23,18 @@ FRAGMENTATION_MARGIN = 0.12
 """What the closed form adds: limits lie this far above the allocated peak in the middle of the
 measured jobs (2 % the least, 47 % at stage 3 with many ranks); a replay knows better."""
 
+CLOSED_FORM_SLACK = 1.15
+"""What the closed form finds too large by more than this is not replayed: it errs by less."""
+CLOSED_FORM_SURE = 1.1
+"""Where states, activations and logits alone need this many times the ceiling, a replay is saved.
+Their sum was never above the replay's peak over whole search spaces of twelve shapes; buckets and
+gathers, which the closed form may overestimate much, are left out."""
+RAN_OUT_MARGIN = 0.02
+"""How much more than a trial that ran out a job must need in all: fragmentation is noisy, and the
+largest batch that fits is not always monotonic."""
+UNFRAGMENTED_SHARE = 2 / 3
+"""Of the device: a peak up to this fits however fragmented; half a peak is the most seen."""
+
 _ASSUMED_SHAPE = "a shape assumed from its number of parameters"
 _FAMILIES = frozenset({"llama", "mistral", "mixtral", "gpt2", "opt"})
 

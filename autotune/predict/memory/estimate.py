@@ -67,12 +67,11 @@ class DeviceEstimate:
 
     @property
     def needed_bytes(self) -> int:
-        """What the driver must have for the rank to run: limit, margin and what lies outside.
+        """The allocated peak with its margin, and what lies outside the allocator.
 
-        Where the limit was not asked for, the allocated peak stands in its place.
+        Fragmentation comes on top where the allocator is pressed: see `limit_bytes`.
         """
-        allocator = self.limit_bytes or self.peak_allocated_bytes
-        return round(allocator * (1 + self.margin)) + self.outside_bytes
+        return round(self.peak_allocated_bytes * (1 + self.margin)) + self.outside_bytes
 
     @property
     def fits(self) -> bool | None:

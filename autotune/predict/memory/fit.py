@@ -82,7 +82,7 @@ class Fit:
         return min(self.device_odds, self.host_odds)
 
     @property
-    def needed_bytes(self) -> int:
+    def predicted_bytes(self) -> int:
         """What a rank needs of the device if the prediction is right, fragmentation avoided."""
         device = self.estimate.device
         return device.peak_allocated_bytes + device.outside_bytes
@@ -162,7 +162,7 @@ def _odds_of_interval(fit: Fit, limit_bytes: int) -> float:
 
 def _rough_odds(fit: Fit) -> Iterator[tuple[int, float]]:
     yield fit.high_bytes, SURE
-    yield fit.needed_bytes, _ODDS[0]
+    yield fit.predicted_bytes, _ODDS[0]
     yield fit.low_bytes, _ODDS[-1]
 
 

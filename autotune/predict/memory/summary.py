@@ -1,18 +1,19 @@
 """A program in a few numbers: what one layer keeps, and how high its backward rises above that.
 
-Layers are alike, so two short programs of two and three layers tell what any depth needs. The
-closed form adds these numbers up; they are read off the same recorded events as the replay's, so
-that no formula is written twice.
+Layers of hand-written programs are alike, so two short ones of two and three layers tell what any
+depth needs; a traced program is read as a whole, since its layers may differ. The closed form adds
+these numbers up; they are read off the same recorded events as the replay's, so that no formula is
+written twice.
 """
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from autotune.job.model_shape import ModelShape
 from autotune.predict.program.cache_keys import Remembered, by_layout, by_model, by_program
 from autotune.predict.program.events import ALLOCATE, ENTER, FREE, Parameter, Program
-from autotune.predict.program.families import program
+from autotune.predict.program.families import is_traced, program
 from autotune.predict.program.items import Item, Part
 from autotune.predict.training_job import Training
 
@@ -90,6 +91,8 @@ def lay_out(training: Training) -> Layout:
 
 @lru_cache(maxsize=4096)
 def _summarise(key: Remembered) -> Summary:
+    if is_traced(key.training):
+        return _summary_of(_walk(program(key.training)), key.training.model.num_hidden_layers)
     two, three = (_walk(program(_with_layers(key.training, n))) for n in (2, 3))
     per_layer = three.kept - two.kept
     return Summary(
@@ -105,7 +108,8 @@ def _summarise(key: Remembered) -> Summary:
 @lru_cache(maxsize=256)
 def _weigh(key: Remembered) -> Weighted:
     training = key.training
-    parameters = program(_tiny(training)).parameters
+    # A trace of any micro batch has them; another one would only cost its seconds.
+    parameters = program(training if is_traced(training) else _tiny(training)).parameters
     layers = training.model.num_hidden_layers
     inside = [p.num_elements for p in parameters if _IN_A_LAYER.search(p.name)]
     return Weighted(
@@ -155,12 +159,35 @@ class _Walk:
     head_peak: int = 0
     layer_peak: int = 0
     forward_peak: int = 0
+    starts: list[int] = field(default_factory=list)
+    """What is alive where each layer's forward begins."""
+
+    @property
+    def kept_per_layer(self) -> int:
+        """On average, since layers may differ; the first ends an embedding and is left out."""
+        if len(self.starts) < 2:
+            return self.kept - sum(self.starts)
+        first = min(1, len(self.starts) - 2)
+        return (self.starts[-1] - self.starts[first]) // (len(self.starts) - 1 - first)
+
+
+def _summary_of(whole: _Walk, num_layers: int) -> Summary:
+    """Read the numbers off a whole program, whose layers may be of several kinds."""
+    below = (num_layers - 1) * whole.kept_per_layer
+    return Summary(
+        kept_per_layer=whole.kept_per_layer,
+        kept_outside=whole.kept - num_layers * whole.kept_per_layer,
+        loss_peak=whole.loss_peak - whole.kept,
+        head_peak=whole.head_peak - whole.kept,
+        layer_peak=whole.layer_peak - below,
+        forward_peak=whole.forward_peak - below,
+    )
 
 
 def _walk(recorded: Program) -> _Walk:
     """Follow live activation bytes; the last layer's backward is the first after the head."""
     walk, sizes, live = _Walk(), [0] * recorded.num_slots, 0
-    place = "forward_peak"
+    place, layer = "forward_peak", ""
     for kind, first, second, third in recorded.events:
         if kind == ALLOCATE and third in _ACTIVATION_ITEMS:
             sizes[first] = second
@@ -170,6 +197,9 @@ def _walk(recorded: Program) -> _Walk:
             live -= sizes[first]
             sizes[first] = 0
         elif kind == ENTER:
+            if first is Part.FORWARD and second.startswith("layer") and second != layer:
+                layer = second
+                walk.starts.append(live)
             if first is Part.LOSS and place == "forward_peak":
                 walk.kept = live
             if first is not Part.FORWARD:

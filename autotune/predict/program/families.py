@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 
+from autotune.job.model_shape import require_judgeable
 from autotune.predict.program.cache_keys import Remembered, by_program
 from autotune.predict.program.events import Program
 from autotune.predict.program.gpt import GptDecoder
@@ -13,7 +14,7 @@ HAND_WRITTEN = frozenset({"llama", "mistral", "qwen2", "mixtral", "gpt2", "opt"}
 
 
 def is_traced(training: Training) -> bool:
-    """Whether the job's model is of a family that nobody wrote down."""
+    """Whether the job's model is of a family without a hand-written program."""
     return training.model.model_type not in HAND_WRITTEN
 
 
@@ -22,7 +23,9 @@ def program(training: Training) -> Program:
 
     Raises:
         WorkloadError: the family has to be traced, and cannot be.
+        NotJudgedError: the shape is a part of the model only, or too large.
     """
+    require_judgeable(training.model)
     return _program(by_program(training))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, pow
 from typing import Any, Self
 
 from autotune.errors import HardwareError
@@ -17,8 +17,13 @@ ALONE_ADAM_ELEMENTS_PER_S = 4.8e9
 NODE_ADAM_ELEMENTS_PER_S = 7e9
 """CPUAdam of all ranks of a node together, bound by its memory: between what probes say, 5.7e9 with
 two H200 and 32 cores on a host, 9e9 with four and 64."""
-THREAD_ADAM_ELEMENTS_PER_S = 6e8
-"""CPUAdam on one of a few threads, before memory binds it: emulated ranks with 4 and 8 threads."""
+THREAD_ADAM_ELEMENTS_PER_S = 8.4e8
+"""CPUAdam on one thread: emulated ranks with 4 threads. 1, 4, 8 and 16 threads of an H200's host
+took 2.91, 1.06, 0.58 and 0.48 s for the step of 1.35e9 elements, 1.2 to 1.3 times less than this
+and `Rates.cpu_passes` make of it: a constant factor, so `THREAD_GAIN` is theirs."""
+THREAD_GAIN = 0.75
+"""n threads do n to this power as much, before memory binds them: a processor's clock falls with
+its busy cores, and torch's loops gain less than CPUAdam."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +45,13 @@ class SpeedSurroundings:
     """One rank's share, from a probe; None shares `NVME_BYTES_PER_S`."""
     host_bytes_per_s: float | None = None
     """Between one rank's device and the host, from a probe; None takes the device's."""
-    alone_threads: int | None = None
-    """CPU threads of a rank whose neighbours are only played, so that the host is its own; None:
-    all ranks of the node are there."""
+    cpu_threads: int | None = None
+    """CPU threads of a rank; None has enough for the host's memory to bind CPUAdam, or as many as
+    the probe's ranks had."""
+    probed_cpu_threads: int | None = None
+    """Those of the probe's ranks; None without."""
+    played: bool = False
+    """Whether a rank's neighbours are only played, so that the host is its own."""
     host_slowness: float = 1.0
     """How many times as long a host takes for its part of a step as those that `Rates` is from."""
     silent: bool = False
@@ -59,15 +68,23 @@ class SpeedSurroundings:
         local_ranks: int,
         network: str | None = None,
         probe: Mapping[str, Any] | None = None,
+        cpu_threads: int | None = None,
     ) -> Self:
         """Return surroundings by catalogue, or by what a probe of the pool measured.
+
+        Args:
+            device: of every rank.
+            local_ranks: ranks that share a node.
+            network: between nodes, by the catalogue's name.
+            probe: what `autotune probe` wrote.
+            cpu_threads: of a rank.
 
         Raises:
             HardwareError: the network is unknown, or the probe cannot be read.
         """
         if probe is None:
             links = Links.of_device(device, network=network)
-            return cls(device=device, local_ranks=local_ranks, links=links)
+            return cls(device=device, local_ranks=local_ranks, links=links, cpu_threads=cpu_threads)
         transfers, adam = probe.get("transfers") or {}, probe.get("cpu_adam") or {}
         nvme = probe.get("nvme") or {}
         return cls(
@@ -77,6 +94,8 @@ class SpeedSurroundings:
             probed_local_ranks=int(probe["local_ranks"]),
             alone_adam_elements_per_s=adam.get("alone_elements_per_s"),
             cpu_adam_elements_per_s=adam.get("elements_per_s"),
+            cpu_threads=cpu_threads,
+            probed_cpu_threads=int(adam["num_threads"]) if "num_threads" in adam else None,
             nvme_bytes_per_s=min(nvme.values(), default=None),
             host_bytes_per_s=min(transfers.values(), default=None),
         )
@@ -84,7 +103,7 @@ class SpeedSurroundings:
     def to_host_bytes_per_s(self, training: Training) -> float:
         """Between one rank's device and its host's memory, one direction."""
         alone, measured = self.device.host_bytes_per_s, self.host_bytes_per_s
-        if self.alone_threads is not None or measured is None:
+        if self.played or measured is None:
             return alone
         return self._share_here(measured, training, most=alone)
 
@@ -130,7 +149,15 @@ class SpeedSurroundings:
         return 0.0 if self.silent else collective_s(kind, num_bytes, group, self.links)
 
     def adam_elements_per_s(self, training: Training) -> float:
-        """Return what one rank's CPUAdam reaches beside those that share its host."""
+        """Return what one rank's CPUAdam reaches beside those that share its host.
+
+        The least of what its threads do, what one rank can use of the host's memory, and its share
+        of that. A rank whose neighbours are played has the memory to itself, unless a probe knows
+        its share. What crosses the bus takes its own time.
+        """
+        return min(self._shared_adam(training), self._threads_adam())
+
+    def _shared_adam(self, training: Training) -> float:
         sharing = self._sharing(training)
         if self.cpu_adam_elements_per_s is not None:
             alone = self.alone_adam_elements_per_s
@@ -138,9 +165,23 @@ class SpeedSurroundings:
                 return alone
             most = alone or ALONE_ADAM_ELEMENTS_PER_S
             return self._share_here(self.cpu_adam_elements_per_s, training, most=most)
-        if self.alone_threads is not None:
-            return min(ALONE_ADAM_ELEMENTS_PER_S, THREAD_ADAM_ELEMENTS_PER_S * self.alone_threads)
+        if self.played:
+            return ALONE_ADAM_ELEMENTS_PER_S
         return min(ALONE_ADAM_ELEMENTS_PER_S, NODE_ADAM_ELEMENTS_PER_S / sharing)
+
+    def _threads_adam(self) -> float:
+        """Return what the threads of a rank do; a probe of no more threads has measured it."""
+        if self.cpu_threads is None or self.cpu_threads_are_probed:
+            return inf
+        return THREAD_ADAM_ELEMENTS_PER_S * pow(self.cpu_threads, THREAD_GAIN)
+
+    @property
+    def cpu_threads_are_probed(self) -> bool:
+        """Whether a probe measured CPUAdam with no more threads than a rank has."""
+        if self.cpu_adam_elements_per_s is None:
+            return False
+        given, probed = self.cpu_threads, self.probed_cpu_threads
+        return given is None or probed is None or given >= probed
 
     def alone(self) -> Self:
         """Return the surroundings of one rank that plays its part alone."""
@@ -155,11 +196,11 @@ class SpeedSurroundings:
         Args:
             num_threads: CPU threads of the rank.
         """
-        return replace(self, alone_threads=num_threads)
+        return replace(self, played=True, cpu_threads=num_threads)
 
     def real(self) -> Self:
         """Return the surroundings of the ranks that an emulated one plays."""
-        return replace(self, silent=False, alone_threads=None)
+        return replace(self, silent=False, played=False)
 
 
 def check_speeds(device: Device, precision: str) -> None:

@@ -59,8 +59,7 @@ def log_width(
     share = {name: seconds / step_s for name, seconds in items.items()}
     probed = surroundings.links.source_for(surroundings.group(training)) == "probe"
     offloads = training.zero.offload_optimizer.enabled
-    measured_adam = surroundings.cpu_adam_elements_per_s is not None
-    known_adam = measured_adam and surroundings.probed_as_shared(training)
+    known_adam = surroundings.cpu_threads_are_probed and surroundings.probed_as_shared(training)
     splits = surroundings.tensor_parallel > 1 or surroundings.pipeline_stages > 1
     widths = (
         BASE,

@@ -21,7 +21,7 @@ def memory_line(result: GateResult) -> str:
     if memory is None:
         return words
     device, host = memory["device"], memory["host"]
-    words += f", predicted {format_gib(device['needed_bytes'])}"
+    words += f", needs {format_gib(device['needed_bytes'])}"
     if device["limit_bytes_of_device"]:
         words += f" of {format_gib(device['limit_bytes_of_device'])}"
     if host["ceiling_bytes"]:

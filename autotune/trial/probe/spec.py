@@ -1,9 +1,10 @@
 """What a rank of a probe is told."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, field
+from typing import ClassVar
 
+from autotune.serialization import Serializable
 from autotune.study.outcome import Phase
 
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast")
@@ -15,7 +16,7 @@ CPU_SIZES_BYTES = SIZES_BYTES[:4]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeSpec:
+class ProbeSpec(Serializable):
     """One probe, the same for all its ranks."""
 
     program: ClassVar[str] = "probe"
@@ -43,21 +44,3 @@ class ProbeSpec:
     hang_timeouts_s: Mapping[Phase, float] = field(
         default_factory=lambda: dict.fromkeys(Phase, 300.0), hash=False
     )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, mapping: Mapping[str, Any]) -> Self:
-        """Rebuild a spec from `to_json`."""
-        return cls(
-            **{
-                **mapping,
-                "groups": tuple(tuple(group) for group in mapping["groups"]),
-                "sizes_bytes": tuple(mapping["sizes_bytes"]),
-                "hang_timeouts_s": {
-                    Phase(p): float(s) for p, s in mapping["hang_timeouts_s"].items()
-                },
-            }
-        )

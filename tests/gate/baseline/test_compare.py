@@ -96,6 +96,22 @@ def test_each_kind_of_drift_is_a_warning_that_names_both(
         assert told.lower().rpartition(" ")[2] in finding.message
 
 
+@pytest.mark.parametrize(
+    ("device", "threads", "findings"),
+    [("cpu", 4, ["environment.threads_per_rank"]), ("cpu", 8, []), ("none", 4, [])],
+)
+def test_cpu_threads_are_compared_where_the_optimizer_runs_on_the_cpu(
+    tmp_path: Path, record: dict[str, Any], device: str, threads: int, findings: list[str]
+) -> None:
+    key = "ds_config.zero_optimization.offload_optimizer"
+    changed = {key: {"device": device}, "environment.threads_per_rank": 8}
+    result = _gated(tmp_path, dotted.updated(record, changed), cpu_threads=threads)
+    drift = [f for f in _of_record(result) if f.rule == "environment-drift"]
+    assert [finding.field for finding in drift] == findings
+    for finding in drift:
+        assert "the number of CPU threads a rank is 4, and the record" in finding.message
+
+
 def test_the_same_device_by_another_name_is_no_drift(
     tmp_path: Path, record: dict[str, Any]
 ) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from autotune.job.cpu_threads import RankLauncher
 from autotune.job.launcher import Launcher
 from autotune.lint.rules.offload import RULES
 from tests.lint.rules.asking import findings, told, zero
@@ -77,6 +78,21 @@ ADAM = {"optimizer.type": "AdamW"}
             [f"error offload-lamb {OPTIMIZER}"],
         ),
         (
+            zero(2, offload_optimizer=CPU) | ADAM,
+            {"started_by": RankLauncher.TORCHRUN},
+            [f"warning offload-cpu-threads {OPTIMIZER}"],
+        ),
+        (
+            zero(3, offload_optimizer={"device": "nvme", "nvme_path": "/local_nvme"}) | ADAM,
+            {"started_by": RankLauncher.TORCHRUN, "gpus": 16, "nodes": 8},
+            [f"warning offload-cpu-threads {OPTIMIZER}"],
+        ),
+        (
+            zero(1, offload_optimizer=CPU) | ADAM,
+            {"started_by": RankLauncher.ACCELERATE, "gpus": 1},
+            [f"warning offload-cpu-threads {OPTIMIZER}"],
+        ),
+        (
             zero(2, offload_optimizer={"device": "cpu", "super_offload": True}),
             {},
             [f"warning super-offload {OPTIMIZER}.super_offload"],
@@ -120,6 +136,16 @@ def test_a_fault_is_found(
             zero(2, offload_optimizer=CPU) | ADAM,
             {"hf_args": {"optim": "adafactor"}, "launcher": Launcher.HF},
         ),
+        (zero(2, offload_optimizer=CPU) | ADAM, {"started_by": RankLauncher.DEEPSPEED, "gpus": 8}),
+        (
+            zero(2, offload_optimizer=CPU) | ADAM,
+            {"started_by": RankLauncher.TORCHRUN, "cpu_threads": 1},
+        ),
+        (
+            zero(2, offload_optimizer=CPU) | ADAM,
+            {"started_by": RankLauncher.TORCHRUN, "gpus": 8, "nodes": 8},
+        ),
+        (zero(2) | ADAM, {"started_by": RankLauncher.ACCELERATE}),
         (zero(1) | {"optimizer.type": "Lamb"}, {}),
         (zero(3, offload_optimizer={"device": "cpu", "super_offload": True}) | ADAM, {}),
         (zero(2, offload_optimizer="cpu", offload_param=[]), {}),

@@ -1,4 +1,4 @@
-"""Programs of models that nobody wrote down: traced from Hugging Face's own code.
+"""Programs of models that have no hand-written one: traced from Hugging Face's own code.
 
 The only place under `autotune.predict` that imports torch, and only when a trace is asked for.
 """
@@ -6,18 +6,22 @@ The only place under `autotune.predict` that imports torch, and only when a trac
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 
 from autotune.errors import WorkloadError
 from autotune.predict.program.cache_keys import Remembered, by_program
 from autotune.predict.program.events import Program
+from autotune.predict.program.trace.micro_batches import TRACED, scaled
+from autotune.predict.program.trace.trace_files import read_trace, write_trace
 from autotune.predict.training_job import Training
 
 
 def trace_program(training: Training) -> Program:
     """Trace one micro step of the job's model under fake tensors; no memory, no device.
 
-    A second for a few layers, ten for eighty.
+    One layer of each kind is traced, a second for most models, and kept in the user's cache folder.
+    Larger micro batches follow from two small ones.
 
     Raises:
         WorkloadError: transformers cannot build or run the model without real data.
@@ -33,9 +37,25 @@ def trace_program(training: Training) -> Program:
 
 @lru_cache(maxsize=64)
 def _traced(key: Remembered) -> Program:
+    training = key.training
+    if training.micro_batch_size > TRACED[-1]:
+        small, large = (
+            _traced(by_program(replace(training, micro_batch_size=size))) for size in TRACED
+        )
+        program = scaled((small, large), training.micro_batch_size)
+        if program is not None:
+            return program
+    kept = read_trace(training)
+    if kept is not None:
+        return kept
+    program = _trace(training)
+    write_trace(training, program)
+    return program
+
+
+def _trace(training: Training) -> Program:
     from autotune.predict.program.trace.step import trace_step
 
-    training = key.training
     try:
         with _without_torch_s_log():
             return trace_step(training)
@@ -50,7 +70,7 @@ def _traced(key: Remembered) -> Program:
 
 @contextmanager
 def _without_torch_s_log() -> Iterator[None]:
-    """Keep torch from printing the traceback of an error that is raised, and told, anyway."""
+    """Keep torch from printing the traceback of an error that is raised and reported anyway."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     before = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -1,5 +1,6 @@
 """One traced forward and backward of a Hugging Face model, as a program."""
 
+import logging
 import re
 import warnings
 from collections.abc import Iterator
@@ -9,15 +10,21 @@ from typing import Any
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from transformers import AutoConfig, AutoModelForCausalLM, masking_utils
+from transformers import masking_utils
 
+from autotune.job.model_shape import ModelShape
 from autotune.predict.program.events import Parameter, Program, Recorder
 from autotune.predict.program.experts import ExpertSizes, expert_sizes
 from autotune.predict.program.items import Item, Part
+from autotune.predict.program.trace.build import build_model
+from autotune.predict.program.trace.expand import MarkedProgram, expand
+from autotune.predict.program.trace.fused_attention import fused_attention
+from autotune.predict.program.trace.layer_marks import LayerMarks
+from autotune.predict.program.trace.layers import shorten, split_name
 from autotune.predict.program.trace.storages import StorageTracer, handle
 from autotune.predict.training_job import Training
 
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+_LOGGER = logging.getLogger(__name__)
 _LAYER = re.compile(r"\.(?:layers|h|blocks|block|layer)\.(\d+)$")
 _EXPERTS = re.compile(r"\.experts\.[^.]+$")
 _LARGE_SHARE = 4
@@ -30,10 +37,31 @@ def trace_step(training: Training) -> Program:
         FakeTensorMode(allow_non_fake_inputs=True),
         warnings.catch_warnings(),
         _whole_sequences(),
+        fused_attention(),
     ):
         warnings.simplefilter("ignore")
-        model = _build(training)
-        return _Step(training, model).run()
+        return _repeated(training) or _Step(training, build_model(training)).run()
+
+
+def _repeated(training: Training) -> Program | None:
+    """Trace a few layers and repeat them; None where that would not give the whole model's step."""
+    model = build_model(training)
+    parameters = list_parameters(training.model, model)
+    shortened = shorten(model, training.model.num_hidden_layers)
+    if shortened is None:
+        return None
+    try:
+        step = _Step(training, model, layers=model.get_submodule(shortened.path))
+        return expand(
+            step.run_marked(),
+            shortened.choice,
+            places=[split_name(name, shortened.path) for name, _ in step.named],
+            parameters=parameters,
+            names={split_name(p.name, shortened.path): k for k, p in enumerate(parameters)},
+        )
+    except Exception as error:  # noqa: BLE001  whatever the code of a model that lacks layers raises
+        _LOGGER.info("%s: traced whole: %s", training.model.model_type, error)
+        return None
 
 
 @contextmanager
@@ -52,34 +80,13 @@ def _whole_sequences() -> Iterator[None]:
         setattr(masking_utils, name, real)
 
 
-def _build(training: Training) -> nn.Module:
-    config_values = dict(training.model.hf_config)
-    config = AutoConfig.for_model(config_values.pop("model_type"), **config_values)
-    config.num_hidden_layers = training.model.num_hidden_layers
-    config.use_cache = False
-    eager = training.attn_implementation == "eager"
-    if not eager:
-        # CUDA's fused kernels drop scores without keeping them; the CPU's cannot and would fall
-        # back to a quadratic computation.
-        for name in ("attention_dropout", "attn_pdrop"):
-            if hasattr(config, name):
-                setattr(config, name, 0.0)
-    model = _from_config(config, training, attention="eager" if eager else "sdpa")
-    model.train()
-    return model
-
-
-def _from_config(config: Any, training: Training, *, attention: str) -> nn.Module:
-    """Build the model; one that knows no fused attention is built with its own."""
-    dtype = _DTYPES[training.precision]
-    build = AutoModelForCausalLM.from_config
-    try:
-        model: nn.Module = build(config, attn_implementation=attention, dtype=dtype)
-    except ValueError:
-        if attention == "eager":
-            raise
-        model = build(config, attn_implementation="eager", dtype=dtype)
-    return model
+def list_parameters(shape: ModelShape, model: nn.Module) -> list[Parameter]:
+    """Return a model's parameters as a program has them."""
+    sizes = expert_sizes(shape)
+    return [
+        Parameter(name, tensor.numel(), expert=_is_expert(name, tensor, sizes))
+        for name, tensor in model.named_parameters()
+    ]
 
 
 def _is_expert(name: str, parameter: torch.Tensor, sizes: ExpertSizes | None) -> bool:
@@ -91,14 +98,14 @@ def _is_expert(name: str, parameter: torch.Tensor, sizes: ExpertSizes | None) ->
 class _Step:
     """Hooks a model up, runs it once, and writes the events down."""
 
-    def __init__(self, training: Training, model: nn.Module) -> None:
+    def __init__(
+        self, training: Training, model: nn.Module, *, layers: nn.Module | None = None
+    ) -> None:
         self.training = training
         self.model = model
         self.named = list(model.named_parameters())
-        sizes = expert_sizes(training.model)
-        self.recorder = Recorder(
-            [Parameter(n, p.numel(), expert=_is_expert(n, p, sizes)) for n, p in self.named]
-        )
+        self.recorder = Recorder(list_parameters(training.model, model))
+        self.marks = LayerMarks(self.recorder, () if layers is None else tuple(layers.children()))
         self.index = {handle(p): k for k, (_, p) in enumerate(self.named)}
         self.module_of = self._modules()
         self.layer_of = self._layers()
@@ -118,6 +125,7 @@ class _Step:
         tokens = torch.zeros(shape, dtype=torch.long)
         self.tracer.ignore(tokens)
         self._hook()
+        self.marks.hook(lambda: self.runs_again)
         self.recorder.enter(Part.FORWARD, "embedding")
         with self.tracer:
             loss = self.model(input_ids=tokens, labels=tokens, use_cache=False).loss
@@ -126,6 +134,14 @@ class _Step:
             loss.backward()
             del loss
         return self.recorder.program()
+
+    def run_marked(self) -> MarkedProgram:
+        """Trace forward and backward, with the events at which layers begin.
+
+        Raises:
+            NotExpandableError: the layers do not run one after the other.
+        """
+        return self.marks.marked(self.run())
 
     # ------------------------------------------------------------------ the model's structure
     def _modules(self) -> dict[int, tuple[int, ...]]:
@@ -171,6 +187,7 @@ class _Step:
     @contextmanager
     def _running_again(self) -> Iterator[None]:
         """A checkpointed layer runs again, until all that its backward needs is there."""
+        self.marks.note_backward()
         self.runs_again = True
         try:
             yield
@@ -192,6 +209,9 @@ class _Step:
 
     def _before(self, storages: set[int]) -> None:
         """In backward, a module starts when its first parameter is read."""
+        self.marks.note_reads(self.tracer.made_at(storages))
+        if self.tracer.in_backward:
+            self.marks.note_backward()
         if not self._in_backward():
             return
         for parameter in sorted(self.index[s] for s in storages if s in self.index):

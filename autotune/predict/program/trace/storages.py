@@ -50,6 +50,11 @@ class StorageTracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Count a tensor as there from the start: parameters, buffers, inputs."""
         self.slots[handle(tensor)] = -1
 
+    def made_at(self, storages: set[int]) -> list[int]:
+        """Return the indices of the events that made storages; none for what was there before."""
+        slots = (self.slots.get(key, -1) for key in storages)
+        return [self.allocations[slot] for slot in slots if slot >= 0]
+
     def hand_over(self, tensor: torch.Tensor) -> int:
         """Return the slot of a tensor that the engine frees from now on."""
         slot = self.slots[handle(tensor)]

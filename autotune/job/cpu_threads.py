@@ -1,0 +1,160 @@
+"""CPU threads of a rank (`OMP_NUM_THREADS`): what decides them, and what a launcher sets by itself.
+
+An offloaded optimizer steps on these threads, so its speed depends on them. Sources: torch 2.13,
+distributed/run.py: `config_from_args`; accelerate 1.15, commands/launch.py:
+`_validate_launch_command`; DeepSpeed 0.19.8, launcher/launch.py: `main`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from autotune.errors import HardwareError
+
+VARIABLE = "OMP_NUM_THREADS"
+FAIR_SHARE = "a fair share of the node's cores"
+ASSUMED_CORES = 16
+"""Cores per rank of a node that is not there: those of the H200 hosts that were measured."""
+
+
+class RankLauncher(StrEnum):
+    """The program that starts the ranks of a job."""
+
+    TORCHRUN = "torchrun"
+    ACCELERATE = "accelerate"
+    """`accelerate launch`."""
+    DEEPSPEED = "deepspeed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuThreads:
+    """How many CPU threads a rank has, and what decided it."""
+
+    count: int
+    origin: str
+    """An option, a file's key, `OMP_NUM_THREADS`, a launcher or a fair share, for a reader."""
+
+    def __str__(self) -> str:
+        """Return both for a reader.
+
+        Example:
+            >>> str(CpuThreads(count=1, origin="torchrun"))
+            '1 CPU thread a rank (torchrun)'
+        """
+        return f"{self.count} CPU thread{'' if self.count == 1 else 's'} a rank ({self.origin})"
+
+
+def fair_share(cores: int, local_ranks: int) -> int:
+    """Return the cores of a node divided by its ranks, at least 1.
+
+    Example:
+        >>> fair_share(30, 4), fair_share(2, 8)
+        (7, 1)
+    """
+    return max(cores // local_ranks, 1)
+
+
+def threads_by_launcher(launcher: RankLauncher, *, cores: int, local_ranks: int) -> int:
+    """Return the threads of a rank where nothing is set by hand.
+
+    torchrun sets 1 where a node has several ranks, Accelerate always. DeepSpeed's launcher sets
+    nothing without `--bind_cores_to_rank`, so that every rank takes all cores of its node.
+
+    Args:
+        launcher: what starts the ranks.
+        cores: of a node.
+        local_ranks: ranks on it.
+    """
+    if launcher is RankLauncher.ACCELERATE:
+        return 1
+    if launcher is RankLauncher.TORCHRUN and local_ranks > 1:
+        return 1
+    return cores
+
+
+def resolve_cpu_threads(
+    *,
+    cores: int,
+    local_ranks: int,
+    given: int | None = None,
+    accelerate: int | None = None,
+    environment: Mapping[str, str] | None = None,
+    launcher: RankLauncher | None = None,
+) -> CpuThreads:
+    """Return the CPU threads of a rank by the first source that has them.
+
+    The order is that of the parameters from `given` on, then a fair share. Every launcher keeps an
+    `OMP_NUM_THREADS` of the environment, so it comes before what they set by themselves.
+
+    Args:
+        cores: of a node.
+        local_ranks: ranks on it.
+        given: `--cpu-threads`.
+        accelerate: `num_cpu_threads_per_process` of an Accelerate config.
+        environment: variables of the shell, where it is the one that starts the job; None where
+            the job runs elsewhere.
+        launcher: what starts the ranks; None is not known.
+
+    Example:
+        >>> resolve_cpu_threads(cores=64, local_ranks=8).count
+        8
+        >>> resolve_cpu_threads(cores=64, local_ranks=8, launcher=RankLauncher.TORCHRUN).count
+        1
+    """
+    if given is not None:
+        return CpuThreads(count=given, origin="--cpu-threads")
+    if accelerate is not None:
+        return CpuThreads(count=accelerate, origin="num_cpu_threads_per_process")
+    if (count := _count_in(environment or {})) is not None:
+        return CpuThreads(count=count, origin=f"{VARIABLE} of the environment")
+    if launcher is not None:
+        count = threads_by_launcher(launcher, cores=cores, local_ranks=local_ranks)
+        return CpuThreads(count=count, origin=f"set by {launcher}")
+    return CpuThreads(count=fair_share(cores, local_ranks), origin=FAIR_SHARE)
+
+
+def assumed_cpu_threads(
+    *, local_ranks: int, given: int | None, launcher: RankLauncher | None
+) -> CpuThreads:
+    """Return the CPU threads of a rank on a node that is not there, with `ASSUMED_CORES` a rank.
+
+    Args:
+        local_ranks: ranks on a node.
+        given: `--cpu-threads`.
+        launcher: what starts the ranks; None is not known.
+    """
+    cores = ASSUMED_CORES * local_ranks
+    found = resolve_cpu_threads(
+        cores=cores, local_ranks=local_ranks, given=given, launcher=launcher
+    )
+    if given is not None or found.count == 1:
+        return found
+    return replace(found, origin=f"{found.origin}, {ASSUMED_CORES} for each rank assumed")
+
+
+def check_cpu_threads(given: int | None) -> None:
+    """Refuse a number of threads that no rank can have.
+
+    Raises:
+        HardwareError: it is below 1.
+    """
+    if given is not None and given < 1:
+        raise HardwareError(f"--cpu-threads {given}: must be at least 1")
+
+
+def launch_commands(count: int) -> Mapping[RankLauncher, str]:
+    """Return how each launcher is given a number of threads, for a shell."""
+    setting = f"{VARIABLE}={count}"
+    return {
+        RankLauncher.TORCHRUN: f"{setting} torchrun ...",
+        RankLauncher.ACCELERATE: f"accelerate launch --num_cpu_threads_per_process {count} ...",
+        # To other nodes it hands on what ~/.deepspeed_env lists, and little of the shell's.
+        RankLauncher.DEEPSPEED: f"export {setting}; deepspeed ... (several nodes: {setting} in "
+        "~/.deepspeed_env)",
+    }
+
+
+def _count_in(environment: Mapping[str, str]) -> int | None:
+    """Return `OMP_NUM_THREADS`, the outer level of a list; None where OpenMP would ignore it."""
+    first = environment.get(VARIABLE, "").split(",")[0].strip()
+    return int(first) if first.isdecimal() and int(first) > 0 else None
