@@ -186,7 +186,7 @@ def test_it_is_resumed_for_the_same_job_only(ended: Ended, tmp_path: Path) -> No
             "--host-memory is 4096.00 GiB, the study's is not given",
         ),
         (
-            replace(again, launcher=RankLauncher.TORCHRUN),
+            _with_job(again, launcher=RankLauncher.TORCHRUN),
             r"a rank has 1 CPU threads, the study's have 16 \(--cpu-threads 16\)",
         ),
     ):

@@ -93,8 +93,8 @@ def test_of_an_assumed_shape_only_certain_odds_are_an_answer() -> None:
 def test_what_may_be_missing_widens_the_low_end_only() -> None:
     training = job({"stage": 2})
     sure, unsure = (fit_under(training, 70 * GIB, unsure=share) for share in (0.0, 2 / 3))
-    assert unsure.low_bytes < sure.low_bytes < sure.needed_bytes < sure.high_bytes
-    assert (unsure.needed_bytes, unsure.high_bytes) == (sure.needed_bytes, sure.high_bytes)
+    assert unsure.low_bytes < sure.low_bytes < sure.predicted_bytes < sure.high_bytes
+    assert (unsure.predicted_bytes, unsure.high_bytes) == (sure.predicted_bytes, sure.high_bytes)
 
 
 @settings(deadline=None, max_examples=30)
