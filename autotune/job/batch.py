@@ -60,7 +60,9 @@ def resolve_batch(
     if steps is None and arguments is not None:
         steps = accumulation_of(arguments)
     train = global_batch_size or _size(subject, TRAIN_BATCH)
-    if micro is None and train is not None and not (_fills_auto(subject) and global_batch_size):
+    # A written accumulation leaves one micro batch that makes the given global batch.
+    chooses = _fills_auto(subject) and global_batch_size is not None and steps is None
+    if micro is None and train is not None and not chooses:
         micro, origin = max(train // (ranks * (steps or 1)), 1), Origin.DS_CONFIG
     if micro is None and _fills_auto(subject):
         micro, origin = _trainer_default(global_batch_size, ranks), Origin.TRAINER

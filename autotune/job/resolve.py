@@ -204,8 +204,8 @@ def _shape(job: Job, record: RecordedJob | None) -> ModelShape | None:
     trained = job.trainable_params
     if trained is not None and trained > shape.num_parameters * (1 + _ROUNDING):
         raise JobError(
-            f"--trainable-params {trained:g}: {shape.name} has {shape.num_parameters} parameters; "
-            "give fewer, or leave the option out to train all of them"
+            f"--trainable-params {trained:.15g}: {shape.name} has {shape.num_parameters} "
+            "parameters; give fewer, or leave the option out to train all of them"
         )
     return shape
 

@@ -60,7 +60,7 @@ def workload_of(resolved: ResolvedJob, *, device_kind: str = "cuda") -> Workload
         grad_accum_dtype=_given(base, "data_types.grad_accum_dtype"),
         attn_implementation=resolved.attn_implementation,
         activation_checkpointing=resolved.job.activation_checkpointing,
-        origin={name: fact.origin.value for name, fact in resolved.facts.items()},
+        origin={name: fact.origin.value for name, fact in workload_facts(resolved).items()},
     )
 
 

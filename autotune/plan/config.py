@@ -10,12 +10,13 @@ from autotune.job.device import Device
 from autotune.job.resolve import ResolvedJob
 from autotune.lint.check import lint
 from autotune.lint.finding import Finding, Severity
+from autotune.lint.subject import Subject
 from autotune.plan.memory_answer import MemoryAnswer, judge_memory
 from autotune.plan.planned_job import PlannedJob
 from autotune.plan.request import PlanRequest
 from autotune.predict.gpu_counts import smallest_fitting
 from autotune.predict.memory.estimate import MemoryEstimate
-from autotune.predict.memory.fit import Answer
+from autotune.predict.memory.fit import Answer, predict_fit
 from autotune.predict.memory.predict import predict_memory
 from autotune.predict.throughput import Throughput, predict_throughput
 from autotune.predict.training_job import Training
@@ -92,7 +93,7 @@ def plan_config(request: PlanRequest) -> ConfigPlan:
     resolved = request.resolved
     answer = judge_memory(resolved)
     job, shown = answer.job, answer.shown
-    findings = lint(resolved.subject)
+    findings = lint(_as_planned(resolved))
     errors = tuple(finding for finding in findings if finding.severity is Severity.ERROR)
     if job is None or shown is None:
         return ConfigPlan(
@@ -116,6 +117,15 @@ def plan_config(request: PlanRequest) -> ConfigPlan:
         replaced=_replaced(resolved.subject.config, training),
         errors=errors,
     )
+
+
+def _as_planned(resolved: ResolvedJob) -> Subject:
+    """Return the config with the batch sizes that a given global batch replaces."""
+    subject, batch, given = resolved.subject, resolved.batch, resolved.job.global_batch_size
+    if given is None or batch is None:
+        return subject
+    sizes = {TRAIN_BATCH: given, MICRO_BATCH: batch.micro, ACCUMULATION: batch.accumulation}
+    return replace(subject, config={**subject.config, **sizes})
 
 
 def _throughput(job: PlannedJob, training: Training) -> Throughput | None:
@@ -164,4 +174,5 @@ def _fits(job: PlannedJob, training: Training, gpus: int) -> bool:
         return False
     site = job.site.with_gpus(gpus, ranks_per_node=job.ranks_per_node)
     surroundings = replace(job, site=site).surroundings
-    return predict_memory(replace(training, world_size=ranks), surroundings).fits is True
+    fit = predict_fit(replace(training, world_size=ranks), surroundings, unsure=job.unsure)
+    return fit.answer is Answer.FITS

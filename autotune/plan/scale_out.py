@@ -178,21 +178,24 @@ def plan_scale_out(
         load_space(request.space)
     worlds: list[World] = []
     refused: list[AutotuneError] = []
-    sized = [request.on(gpus) for gpus in sorted(set(counts))]
-    for one in sized:
-        # Whatever is wrong at every number is the caller's fault, not a line.
-        _ = one.device, one.network, one.speed_surroundings
+    known: PlanRequest | None = None
+    for gpus in sorted(set(counts)):
+        one = request.on(gpus)
         try:
+            _ = one.device, one.network, one.speed_surroundings
+            known = known or one
             worlds.append(of_one(one))
         except AutotuneError as error:
             refused.append(error)
-            worlds.append(World(gpus=one.gpus, problem="; ".join(error.faults)))
-    if len(refused) == len(worlds) and len({error.faults for error in refused}) == 1:
+            worlds.append(World(gpus=gpus, problem="; ".join(error.faults)))
+    # Whatever is wrong at every number is the caller's fault, not a line.
+    same = len(refused) == len(worlds) and len({error.faults for error in refused}) == 1
+    if known is None or same:
         raise refused[0]
     return ScaleOutPlan(
-        model=_name(sized[0]),
-        device=sized[0].device,
-        network=sized[0].network,
+        model=_name(known),
+        device=known.device,
+        network=known.network,
         space=request.space,
         worlds=tuple(worlds),
         tokens=tokens,

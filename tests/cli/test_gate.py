@@ -19,6 +19,8 @@ from tests.gate.records import write, written_study
 ROOT = Path(__file__).parents[2]
 CLEAN = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}}
 MISSPELT = '{\n  "train_micro_batch_size_per_gpu": 1,\n  "zero_optimization": {"stge": 2}\n}\n'
+JOB = ["--model", "tiny", "--gpus", "8", "--gpu-type", "l4", "--seq-len", "128"]
+"""Enough to judge memory: it fits."""
 WARNED = '{"train_micro_batch_size_per_gpu": 1, // one\n "bf16": {"enabled": true}}\n'
 
 
@@ -50,10 +52,12 @@ def call(capsys: pytest.CaptureFixture[str]) -> _Gate:
     ("arguments", "code"),
     [
         (["clean.json"], 0),
-        (["clean.json", "--strict"], 0),
+        (["clean.json", "--strict", *JOB], 0),
+        # Memory that is not judged fails a strict gate.
+        (["clean.json", "--strict"], 1),
         (["warned.json"], 0),
-        (["warned.json", "--strict"], 1),
-        (["warned.json", "--strict", "--ignore", "hjson-only"], 0),
+        (["warned.json", "--strict", *JOB], 1),
+        (["warned.json", "--strict", "--ignore", "hjson-only", *JOB], 0),
         (["warned.json", "--launcher", "hf"], 1),
         (["misspelt.json"], 1),
         (["misspelt.json", "--ignore", "unknown-key"], 0),
@@ -161,7 +165,7 @@ def test_findings_are_accepted_into_a_file_and_stay_accepted(home: Path, call: _
     written = call(*accept, "--write-accepted")
     assert written.code == 0
     assert "accepted.yaml: 1 findings added" in written.err
-    later = call(*accept, "--strict", "--format", "json")
+    later = call(*accept, *JOB, "--strict", "--format", "json")
     assert later.code == 0
     printed = json.loads(later.out)
     assert [finding["rule"] for finding in printed["accepted"]] == ["unknown-key"]

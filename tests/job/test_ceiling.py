@@ -60,9 +60,16 @@ def test_a_share_is_taken_of_the_device() -> None:
     assert parse_ceiling("100%", device_bytes=100 * GIB) == 100 * GIB
 
 
-@pytest.mark.parametrize("text", ["101%", "81GiB", "88GB"])
-def test_a_ceiling_above_the_device_is_refused(text: str) -> None:
-    with pytest.raises(HardwareError, match=r"is above the device's 80\.00 GiB; use 100% or less"):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("101%", r"--memory-ceiling 101%: is above the whole device; use 100% or less"),
+        ("81GiB", r"is above the device's 80\.00 GiB; use 100% or less"),
+        ("88GB", r"is above the device's 80\.00 GiB; use 100% or less"),
+    ],
+)
+def test_a_ceiling_above_the_device_is_refused(text: str, message: str) -> None:
+    with pytest.raises(HardwareError, match=message):
         parse_ceiling(text, device_bytes=80 * GIB)
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from autotune.errors import AutotuneError, HardwareError, WorkloadError
+from autotune.errors import AutotuneError, HardwareError, JobError, WorkloadError
+from autotune.job.ceiling import format_gib
 from autotune.plan import PlanRequest, plan_config, plan_scale_out, plan_space, read_counts
 from autotune.report.scale_out import print_scale_out_plan
 from tests.plan.conftest import CONFIG
@@ -64,8 +65,8 @@ def test_a_batch_that_cannot_be_shared_out_is_a_line_of_its_own(config: Path) ->
 def test_a_fault_that_every_number_has_ends_the_call(config: Path) -> None:
     with pytest.raises(WorkloadError, match="--model nowhere"):
         plan_scale_out(_request(ds_config=config, model="nowhere"), COUNTS)
-    with pytest.raises(WorkloadError, match=r"--trainable-params 9999999999: 1\.3b has"):
-        plan_scale_out(_request(ds_config=config, trainable_parameters=9_999_999_999), COUNTS)
+    with pytest.raises(JobError, match=r"--trainable-params 9999999999: 1\.3b has"):
+        plan_scale_out(_request(ds_config=config, trainable_params=9_999_999_999), COUNTS)
     with pytest.raises(HardwareError, match="--gpus 8192: must be 1 to 4096"):
         plan_scale_out(_request(ds_config=config), (8, 8192))
 
@@ -75,17 +76,25 @@ def test_a_fault_that_every_number_has_ends_the_call(config: Path) -> None:
     [
         ({"ds_config": Path("missing.json")}, "missing.json: no such file"),
         ({"space": "nope"}, "search space 'nope': neither a known name nor a YAML file"),
-        ({"ds_config": Path("stage7.json")}, "zero_optimization.stage=7: must be one of"),
     ],
 )
 def test_a_file_that_no_number_can_use_ends_the_call_with_one_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("stage7.json").write_text(json.dumps({"zero_optimization": {"stage": 7}}), "utf-8")
     with pytest.raises(AutotuneError, match=message) as refused:
         plan_scale_out(_request(**asked), COUNTS)
     assert len(refused.value.faults) == 1
+
+
+def test_a_config_that_cannot_be_read_is_not_judged_at_any_number(tmp_path: Path) -> None:
+    file = tmp_path / "stage7.json"
+    file.write_text(json.dumps(CONFIG | {"zero_optimization": {"stage": 7}}), "utf-8")
+    plan = plan_scale_out(_request(ds_config=file), COUNTS)
+    assert not plan.fits
+    for world in plan.worlds:
+        assert "zero_optimization.stage=7: must be one of" in str(world.problem)
+        assert [error.field for error in world.errors] == ["zero_optimization.stage"]
 
 
 def test_what_the_gate_refuses_is_said_of_each_number(tmp_path: Path) -> None:
@@ -156,7 +165,8 @@ def test_the_table_shows_what_the_verdict_goes_by(tmp_path: Path) -> None:
     """Fragmentation alone takes this config over the ceiling."""
     file = tmp_path / "ds_config.json"
     file.write_text(json.dumps(CONFIG | {"train_micro_batch_size_per_gpu": 4}), encoding="utf-8")
-    asked = request(ds_config=file)
+    ceiling = {"memory_ceiling": "66GiB", "activation_checkpointing": False}
+    asked = request(ds_config=file, seq_len=2_048, **ceiling)
     here, there = plan_scale_out(asked, (8, 64)).worlds
     alone = plan_config(asked)
     assert here.estimate == alone.estimate
@@ -164,13 +174,17 @@ def test_the_table_shows_what_the_verdict_goes_by(tmp_path: Path) -> None:
     assert there.fits
     assert here.estimate is not None
     device = here.estimate.device
-    allocated = round(device.peak_allocated_bytes * (1 + device.margin)) + device.outside_bytes
     assert device.ceiling_bytes is not None
+    allocated = device.peak_allocated_bytes + device.outside_bytes
     assert allocated < device.ceiling_bytes < device.needed_bytes
-    done = run(file, "--model", "7b", "--gpus", "8,64", "--gpu-type", "h100-80gb")
+    done = run(
+        file, "--model", "7b", "--gpus", "8,64", "--gpu-type", "h100-80gb", "--seq-len", 2_048,
+        "--memory-ceiling", "66GiB", "--no-activation-checkpointing",
+    )  # fmt: skip
     assert done.exit_code == 0
-    assert re.search(r"^ +8 .* no +73 ", done.stdout, flags=re.MULTILINE)
-    assert "8 GPUs: does not fit: a rank needs 72.65 GiB of 71.20 GiB\n" in done.stdout
+    assert re.search(r"^ +8 .* no +68 ", done.stdout, flags=re.MULTILINE)
+    needed = format_gib(device.needed_bytes)
+    assert f"8 GPUs: does not fit: a rank needs {needed} of 66.00 GiB\n" in done.stdout
 
 
 def test_a_host_that_does_not_suffice_is_named(tmp_path: Path) -> None:

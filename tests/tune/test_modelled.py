@@ -59,6 +59,11 @@ class Ended:
             stored.close()
 
 
+def _with_job(request: TuneRequest, **options: Any) -> TuneRequest:
+    """Return the request with options of its job changed."""
+    return replace(request, job=replace(request.job, **options))
+
+
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     home = tmp_path_factory.mktemp("modelled")
@@ -173,22 +178,22 @@ def test_it_is_resumed_for_the_same_job_only(ended: Ended, tmp_path: Path) -> No
     shutil.copytree(ended.folder, tmp_path / "m")
     again = replace(ended.request, resume=True, studies_folder=tmp_path)
     for other, fault in (
-        (replace(again, gpu_type="h200"), "--gpu-type is h200, the study's is h100-80gb"),
-        (replace(again, link="ethernet-100g"), "--link is ethernet-100g, .* ib-ndr-400"),
-        (replace(again, gpus_per_node=4), "--gpus-per-node is 4, the study's is 8"),
+        (_with_job(again, gpu_type="h200"), "--gpu-type is h200, the study's is h100-80gb"),
+        (_with_job(again, link="ethernet-100g"), "--link is ethernet-100g, .* ib-ndr-400"),
+        (_with_job(again, gpus_per_node=4), "--gpus-per-node is 4, the study's is 8"),
         (
-            replace(again, host_memory="4096GiB"),
+            _with_job(again, host_memory="4096GiB"),
             "--host-memory is 4096.00 GiB, the study's is not given",
         ),
         (
-            replace(again, launcher=RankLauncher.TORCHRUN),
+            _with_job(again, launcher=RankLauncher.TORCHRUN),
             r"a rank's CPU threads are 1, the study's are 16 \(--cpu-threads 16\)",
         ),
     ):
         with pytest.raises(StoreError, match=fault):
             tune(other, Silent())
     # `auto` goes on with what the study was begun with.
-    plain = replace(again, evaluator="auto", gpu_type=None, trials=32)
+    plain = replace(_with_job(again, gpu_type=None), evaluator="auto", trials=32)
     result = tune(plain, Silent())
     assert len(result.study.records) == 32
     assert result.record is not None
@@ -206,14 +211,14 @@ def test_it_is_resumed_with_the_same_probe_only(ended: Ended, tmp_path: Path) ->
         told = {"format": 1, "device": "h100-80gb", "world_size": 8, "local_ranks": 8}
         probes.append(tmp_path / f"{name}.json")
         probes[-1].write_text(json.dumps(told | {"collectives": rows}), encoding="utf-8")
-    here = replace(ended.request, gpus=8, trials=4, study="p", probe=probes[0])
-    here = replace(here, resume=False, studies_folder=tmp_path)
+    here = _with_job(ended.request, gpus=8, probe=probes[0])
+    here = replace(here, trials=4, study="p", resume=False, studies_folder=tmp_path)
     assert tune(here, Silent()).study.setup.communication == "probe"
     tune(replace(here, resume=True), Silent())
     with pytest.raises(StoreError, match="--resume p: --probe measured other times than the stud"):
-        tune(replace(here, resume=True, probe=probes[1]), Silent())
+        tune(replace(_with_job(here, probe=probes[1]), resume=True), Silent())
     # It says nothing of what lies between nodes.
-    wide = tune(replace(here, study="w", gpus=64), Silent())
+    wide = tune(replace(_with_job(here, gpus=64), study="w"), Silent())
     assert wide.study.setup.communication == "probe (within a node; the catalogue between nodes)"
 
 

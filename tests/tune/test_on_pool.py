@@ -12,7 +12,7 @@ from autotune.evaluate.measured import MeasuredEvaluator
 from autotune.predict.links.communication import Links
 from autotune.search.progress import Silent
 from autotune.tune.on_pool import _speed_surroundings, judged_host_bytes
-from autotune.tune.prepare import Job, prepare
+from autotune.tune.prepare import PreparedStudy, prepare
 from tests.asked import tune_request
 from tests.search.simulated import H100
 
@@ -30,7 +30,7 @@ class Noted(Silent):
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Job:
+def study(tmp_path: Path) -> PreparedStudy:
     request = tune_request(
         model="tiny", gpus=8, evaluator="emulated", studies_folder=tmp_path / "studies"
     )
@@ -49,22 +49,22 @@ def _pool(model: str = "NVIDIA H100 80GB HBM3", *, nodes: str = "a") -> Any:
     )
 
 
-def _emulated(job: Job, pool: Any, *, links: Links | None) -> EmulatedEvaluator:
+def _emulated(study: PreparedStudy, pool: Any, *, links: Links | None) -> EmulatedEvaluator:
     return EmulatedEvaluator(
         pool=pool,
-        workload=job.workload,
+        workload=study.workload,
         ceiling_bytes=_BYTES,
         gpus_per_node=4,
         seed=1,
-        study_folder=job.folder,
+        study_folder=study.folder,
         links=links,
     )
 
 
-def test_emulated_ranks_share_the_node_that_they_pretend_to_be_on(job: Job) -> None:
+def test_emulated_ranks_share_the_node_that_they_pretend_to_be_on(study: PreparedStudy) -> None:
     pool = _pool()
-    evaluator = _emulated(job, pool, links=Links.of_device(H100))
-    around = _speed_surroundings(job, pool, evaluator, Silent())
+    evaluator = _emulated(study, pool, links=Links.of_device(H100))
+    around = _speed_surroundings(study, pool, evaluator, Silent())
     assert around is not None
     assert around.device.name == "h100-80gb"
     assert around.device.memory_bytes == _BYTES
@@ -73,38 +73,38 @@ def test_emulated_ranks_share_the_node_that_they_pretend_to_be_on(job: Job) -> N
     assert not around.silent
 
 
-def test_untimed_collectives_take_no_time_in_the_model_either(job: Job) -> None:
+def test_untimed_collectives_take_no_time_in_the_model_either(study: PreparedStudy) -> None:
     pool = _pool()
-    around = _speed_surroundings(job, pool, _emulated(job, pool, links=None), Silent())
+    around = _speed_surroundings(study, pool, _emulated(study, pool, links=None), Silent())
     assert around is not None
     assert around.silent
 
 
-def test_real_ranks_share_the_node_that_they_are_on(job: Job) -> None:
+def test_real_ranks_share_the_node_that_they_are_on(study: PreparedStudy) -> None:
     pool = _pool(nodes="aaaabbbb")
     evaluator = MeasuredEvaluator(
         pool=pool,
-        workload=job.workload,
+        workload=study.workload,
         ceiling_bytes=_BYTES,
         seed=1,
-        study_folder=job.folder,
+        study_folder=study.folder,
     )
-    around = _speed_surroundings(job, pool, evaluator, Silent())
+    around = _speed_surroundings(study, pool, evaluator, Silent())
     assert around is not None
     assert around.local_ranks == 4
     assert not around.played
 
 
-def test_an_unknown_device_is_said_and_not_guessed(job: Job) -> None:
+def test_an_unknown_device_is_said_and_not_guessed(study: PreparedStudy) -> None:
     pool, noted = _pool("ACME X1"), Noted()
-    assert _speed_surroundings(job, pool, _emulated(job, pool, links=None), noted) is None
+    assert _speed_surroundings(study, pool, _emulated(study, pool, links=None), noted) is None
     assert noted.texts == ["the speed model does not know ACME X1: it says nothing"]
 
 
-def test_cpu_ranks_have_no_speed_model(job: Job) -> None:
+def test_cpu_ranks_have_no_speed_model(study: PreparedStudy) -> None:
     pool = _pool("cpu")
-    on_cpu = replace(job, device_kind="cpu")
-    assert _speed_surroundings(on_cpu, pool, _emulated(job, pool, links=None), Silent()) is None
+    on_cpu = replace(study, device_kind="cpu")
+    assert _speed_surroundings(on_cpu, pool, _emulated(study, pool, links=None), Silent()) is None
 
 
 @pytest.mark.parametrize(

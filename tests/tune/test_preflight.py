@@ -8,6 +8,8 @@ import pytest
 
 from autotune.errors import ConfigError
 from autotune.gate.deepspeed_parser import Answer
+from autotune.job.resolve import ResolvedJob, resolve_job
+from autotune.lint.subject import Subject
 from autotune.search.progress import Silent
 from autotune.tune.preflight import check_base
 from tests.asked import tune_request
@@ -26,12 +28,16 @@ class _Notes(Silent):
         self.told.append(text)
 
 
+def _resolved(base: dict[str, Any]) -> ResolvedJob:
+    return resolve_job(REQUEST.job, subject=Subject(config=base))
+
+
 def _check(base: dict[str, Any], *, refusal: str | None = None) -> tuple[list[str], int]:
     """Return what was told, and how often DeepSpeed was asked."""
     notes = _Notes()
     answer = Answer(version="0.19.8", refusal=refusal)
     with patch("autotune.tune.preflight.ask_deepspeed", return_value=answer) as asked:
-        check_base(REQUEST, base, tiny_workload(base=base), notes)
+        check_base(REQUEST, _resolved(base), tiny_workload(base=base), notes)
     return notes.told, asked.call_count
 
 
@@ -41,7 +47,7 @@ def test_every_error_of_the_rules_is_named_and_deepspeed_is_not_asked() -> None:
         patch("autotune.tune.preflight.ask_deepspeed") as asked,
         pytest.raises(ConfigError) as raised,
     ):
-        check_base(REQUEST, base, tiny_workload(), _Notes())
+        check_base(REQUEST, _resolved(base), tiny_workload(), _Notes())
     assert [fault.split(":")[:2] for fault in raised.value.faults] == [
         ["base.json", " zero_optimization.stge"],
         ["base.json", " bf16.enabledd"],

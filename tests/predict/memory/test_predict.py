@@ -12,7 +12,6 @@ from autotune.predict.memory.error_margins import (
     unmeasured,
 )
 from autotune.predict.memory.predict import Surroundings, predict_memory, screen_memory
-from autotune.predict.memory.verdict import Room, Verdict, assumptions, judge, room
 from autotune.predict.program.items import ITEM_NAMES, Part
 from autotune.predict.training_job import ModelSettings, Training
 from tests.predict.jobs import job
@@ -82,23 +81,10 @@ def test_local_ranks_share_the_host() -> None:
     assert host.total_bytes == 8 * host.rank_bytes
 
 
-def test_a_bill_says_whether_it_fits_only_under_a_ceiling() -> None:
+def test_an_estimate_says_whether_it_fits_only_under_a_ceiling() -> None:
     training = job({"stage": 2})
     estimate = predict_memory(training, Surroundings(device=H100))
     assert estimate.fits is None
-    assert room(estimate) is Room.FITS
-
-
-def test_room_tells_tight_from_too_large() -> None:
-    training = job({"stage": 2})
-    needs = predict_memory(training, Surroundings(device=H100), find_limit=True).device
-    assert needs.limit_bytes is not None
-    bare = needs.limit_bytes + needs.outside_bytes
-    rooms = [
-        room(predict_memory(training, Surroundings(device=H100, ceiling_bytes=ceiling)))
-        for ceiling in (needs.needed_bytes, bare, needs.peak_allocated_bytes)
-    ]
-    assert rooms == [Room.FITS, Room.TIGHT, Room.TOO_LARGE]
 
 
 @pytest.mark.parametrize(
@@ -137,34 +123,6 @@ def test_a_job_that_gives_back_cache_in_every_step_runs_but_does_not_fit() -> No
     surroundings = Surroundings(device=H100, ceiling_bytes=ceiling)
     pressed = predict_memory(training, surroundings)
     assert (pressed.device.fits, pressed.device.runs) == (False, True)
-    assert room(pressed) is Room.FITS
-
-
-def test_a_full_host_is_too_large_too() -> None:
-    training = job({"stage": 2, "offload_optimizer": {"device": "cpu"}})
-    surroundings = Surroundings(device=H100, host_bytes=2 * GIB)
-    assert room(predict_memory(training, surroundings)) is Room.TOO_LARGE
-
-
-def test_a_verdict_needs_all_assumptions_to_agree() -> None:
-    training = job({"stage": 2})
-    roomy, narrow = (
-        predict_memory(training, Surroundings(device=H100, ceiling_bytes=ceiling))
-        for ceiling in (70 * GIB, 4 * GIB)
-    )
-    assert judge([roomy]) is judge([roomy, roomy]) is Verdict.OK
-    assert judge([roomy, narrow]) is Verdict.WARNING
-    assert judge([narrow, narrow]) is Verdict.ERROR
-
-
-def test_unknown_checkpointing_is_assumed_both_ways() -> None:
-    (known,) = assumptions(ModelSettings(), activation_checkpointing=True)
-    assert known.activation_checkpointing
-    both = assumptions(ModelSettings(), activation_checkpointing=None)
-    assert [choice.activation_checkpointing for choice in both] == [True, False]
-    frozen = ModelSettings(trainable_parameters=10)
-    places = assumptions(frozen, activation_checkpointing=None)
-    assert [choice.trained_on_top for choice in places] == [False, True]
 
 
 def test_screening_and_replay_speak_the_same_language() -> None:

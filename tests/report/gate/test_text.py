@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from autotune.gate.rules import all_rules
-from autotune.lint.finding import Severity
 from autotune.report.gate import print_page, print_result, print_rules
+from tests.gate.judging import config, judge
 from tests.report.gate.results import ERROR, NOTE, WARNING, result
 
 
@@ -17,8 +17,8 @@ def _printed(capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_clean_config_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     print_result(result())
     assert _printed(capsys) == (
-        "configs/ds config.json: ok (DeepSpeed 0.19.8, table of fields; memory not judged: no "
-        "--model and no --params)\n"
+        "configs/ds config.json: ok (DeepSpeed 0.19.8, table of fields) memory not judged: give "
+        "--model or --params\n"
     )
 
 
@@ -69,35 +69,31 @@ def test_a_terminal_gets_colours(
 
 
 def test_what_was_predicted_and_measured_is_named_so(capsys: pytest.CaptureFixture[str]) -> None:
-    memory = {
-        "device": {"needed_bytes": 40 * 2**30, "ceiling_bytes": 80 * 2**30},
-        "host": {"total_bytes": 2**30, "ceiling_bytes": None},
-    }
+    answer = judge(config(3), activation_checkpointing=True).answer
+    memory = answer.to_json()
+    assert memory is not None
+    device = memory["device"]
+    needed, limit = (device[key] / 2**30 for key in ("needed_bytes", "limit_bytes_of_device"))
     measured = {"evaluator": "measured", "tokens_per_s": 1234.5, "peak_bytes": 2**30}
-    print_result(result(memory=memory, memory_reason=None, measured=measured, accepted=(NOTE,)))
+    print_result(result(answer=answer, measured=measured, accepted=(NOTE,)))
     assert _printed(capsys).endswith(
-        "(DeepSpeed 0.19.8, table of fields; predicted 40.00 GiB of 80.00 GiB; measured 1,234 "
-        "tokens/s, peak 1.00 GiB; 1 accepted)\n"
+        "(DeepSpeed 0.19.8, table of fields; measured 1,234 tokens/s, peak 1.00 GiB; 1 accepted) "
+        f"memory fits, predicted {needed:.2f} GiB of {limit:.2f} GiB\n"
     )
 
 
 def test_a_verdict_says_what_it_rests_on(capsys: pytest.CaptureFixture[str]) -> None:
-    memory = {
-        "device": {"needed_bytes": 40 * 2**30, "ceiling_bytes": 80 * 2**30},
-        "host": {"total_bytes": 2**30, "ceiling_bytes": None},
-        "assumptions": ["sequences of 128 tokens (--seq-len is not given)", "AdamW (none)"],
-    }
-    fitting = result(memory=memory, memory_reason=None)
-    print_result(fitting)
-    assert _printed(capsys) == (
-        "configs/ds config.json: ok (DeepSpeed 0.19.8, table of fields; predicted 40.00 GiB of "
-        "80.00 GiB), assuming sequences of 128 tokens (--seq-len is not given); AdamW (none)\n"
-    )
-    over = replace(ERROR, rule="device-memory")
-    print_result(replace(fitting, findings=(replace(over, severity=Severity.WARNING),)))
-    assert "assuming" in _printed(capsys)
-    print_result(replace(fitting, findings=(over,)))
-    assert "assuming" not in _printed(capsys)
+    answer = judge(config(3), seq_len=None, activation_checkpointing=True).answer
+    assumed = "; assumed: sequence length 2048 (preset; --seq-len not given)"
+    printed = result(answer=answer)
+    print_result(printed)
+    line = _printed(capsys)
+    assert line.startswith("configs/ds config.json: ok (DeepSpeed 0.19.8, table of fields) memory ")
+    assert "memory not judged: give --seq-len, predicted " in line
+    assert line.endswith(f"{assumed}\n")
+    # An error rests on it too.
+    print_result(replace(printed, findings=(replace(ERROR, rule="device-memory"),)))
+    assert _printed(capsys).endswith(f"{assumed}\n")
 
 
 def test_a_page_has_the_rules_name_severity_and_text(capsys: pytest.CaptureFixture[str]) -> None:
