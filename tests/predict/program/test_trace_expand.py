@@ -4,9 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from autotune.predict.memory.replay import replay
-from autotune.predict.program.events import ALLOCATE, Program
+from autotune.predict.program.events import ALLOCATE, Program, Recorder
 from autotune.predict.program.trace import step, trace_program
 from autotune.predict.program.trace.expand import (
     MarkedProgram,
@@ -27,6 +28,10 @@ DEEP: dict[str, dict[str, Any]] = {
     "phi": {},
     "gpt_neox": {},
     "gemma2": SLIDING,
+    # Every layer's own entry of the config counts, not the first ones.
+    "uneven": SLIDING
+    | {"model_type": "gemma2"}
+    | {"layer_types": ["sliding_attention"] * 7 + ["full_attention"] * 3},
     "gpt_oss": SLIDING | {"num_local_experts": 4, "num_experts_per_tok": 2},
     "qwen3_moe": EXPERTS | {"num_experts": 4, "mlp_only_layers": [0, 4]},
     "glm4_moe": EXPERTS
@@ -138,6 +143,20 @@ def test_any_pattern_of_layers_is_put_together_of_its_neighbourhoods(period: str
     for layer in range(1, len(kinds) - 1):
         position = choice.same_as[layer]
         assert short[position - 1 : position + 2] == list(kinds[layer - 1 : layer + 2])
+
+
+def test_an_operation_that_reads_several_layers_keeps_them_from_being_repeated() -> None:
+    program = Program((), (), 0)
+    for read, is_fault in ((4, False), (5, True), (8, True), (9, False), (13, False)):
+        marks = LayerMarks(Recorder([]), [torch.nn.Identity() for _ in range(3)])
+        marks.forward = [5, 7, 9, 12]
+        marks.note_reads([read])
+        marks.backward = [14, 15, 16, 17]
+        if is_fault:
+            with pytest.raises(NotExpandableError, match="reads what several layers made"):
+                marks.marked(program)
+        else:
+            assert marks.marked(program).forward == (5, 7, 9, 12)
 
 
 def test_layers_that_look_alike_and_are_not_are_not_repeated() -> None:
