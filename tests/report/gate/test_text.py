@@ -78,7 +78,7 @@ def test_what_was_predicted_and_measured_is_named_so(capsys: pytest.CaptureFixtu
     print_result(result(answer=answer, measured=measured, accepted=(NOTE,)))
     assert _printed(capsys).endswith(
         "(DeepSpeed 0.19.8, table of fields; measured 1,234 tokens/s, peak 1.00 GiB; 1 accepted) "
-        f"memory fits, predicted {needed:.2f} GiB of {limit:.2f} GiB\n"
+        f"memory fits, needs {needed:.2f} GiB of {limit:.2f} GiB\n"
     )
 
 
@@ -89,7 +89,7 @@ def test_a_verdict_says_what_it_rests_on(capsys: pytest.CaptureFixture[str]) -> 
     print_result(printed)
     line = _printed(capsys)
     assert line.startswith("configs/ds config.json: ok (DeepSpeed 0.19.8, table of fields) memory ")
-    assert "memory not judged: give --seq-len, predicted " in line
+    assert "memory not judged: give --seq-len, needs " in line
     assert line.endswith(f"{assumed}\n")
     # An error rests on it too.
     print_result(replace(printed, findings=(replace(ERROR, rule="device-memory"),)))

@@ -108,7 +108,7 @@ def test_a_rule_that_passed_on_assumptions_says_so() -> None:
         judge(config(3, micro=micro), activation_checkpointing=True).answer for micro in ("auto", 8)
     )
     (printed,) = _suite(junit_xml([result(answer=auto)], strict=True)).iter("system-out")
-    assert printed.text.startswith("memory fits, predicted ")
+    assert printed.text.startswith("memory fits, needs ")
     assert printed.text.endswith(f"; assumed: {auto.assumed[0]}")
     assert not list(_suite(junit_xml([result(answer=sure)])).iter("system-out"))
 
