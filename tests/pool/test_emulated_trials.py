@@ -11,13 +11,13 @@ from autotune.evaluate import TrialRequest
 from autotune.evaluate.emulated import EmulatedEvaluator
 from autotune.evaluate.judge_reports import outcome_of
 from autotune.job.model_shape import PRESETS
-from autotune.job.workload import resolve_workload
 from autotune.pool import machine
 from autotune.pool.pool import Pool, PoolRequest
 from autotune.predict.links.communication import PCIE_SHARE, Links
 from autotune.predict.links.networks import Network
 from autotune.study.outcome import Outcome, Phase, Status
 from autotune.trial.spec import Emulation, StepRule, TrialSpec
+from tests.job.workloads import resolve_workload
 
 pytestmark = pytest.mark.ray
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from autotune.predict.memory.verdict import assumptions, judge
 
 from autotune.job.assumed_shape import assumed_shape
 from autotune.job.ceiling import GIB
@@ -15,7 +16,6 @@ from autotune.job.device import Device, find_device
 from autotune.job.workload import Workload
 from autotune.predict.memory.estimate import MemoryEstimate
 from autotune.predict.memory.predict import Surroundings, predict_memory
-from autotune.predict.memory.verdict import assumptions, judge
 from autotune.predict.training_job import ModelSettings, read_training
 
 FOLDER = Path(__file__).parents[2] / "cases"

@@ -2,6 +2,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from autotune.predict.memory.verdict import Room, Verdict, assumptions, judge, room
 
 from autotune.job.ceiling import GIB
 from autotune.job.device import find_device
@@ -12,7 +13,6 @@ from autotune.predict.memory.error_margins import (
     unmeasured,
 )
 from autotune.predict.memory.predict import Surroundings, predict_memory, screen_memory
-from autotune.predict.memory.verdict import Room, Verdict, assumptions, judge, room
 from autotune.predict.program.items import ITEM_NAMES, Part
 from autotune.predict.training_job import ModelSettings, Training
 from tests.predict.jobs import job
