@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from autotune.errors import GateError, HardwareError, StoreError, WorkloadError
+from autotune.errors import GateError, HardwareError, NotJudgedError, StoreError
 from autotune.export import write_study_files
 from autotune.gate.baseline.measure import measure
 from autotune.gate.baseline.record import read_record
@@ -251,6 +251,6 @@ def test_a_model_that_cannot_be_predicted_is_refused_and_begins_no_study(tmp_pat
         gpu_type="h100-80gb",
         studies_folder=tmp_path / "studies",
     )
-    with pytest.raises(WorkloadError, match="model_type t5 cannot be traced"):
+    with pytest.raises(NotJudgedError, match="is an encoder-decoder model"):
         tune(request, Silent())
     assert not (tmp_path / "studies").exists()

@@ -165,7 +165,7 @@ class _LiveBytes:
 
     @property
     def kept_per_layer(self) -> int:
-        """On average, since layers may differ; the first ends an embedding and is left out."""
+        """On average: layers may differ. The first may hold the end of an embedding; left out."""
         if len(self.starts) < 2:
             return self.kept - sum(self.starts)
         first = min(1, len(self.starts) - 2)
