@@ -23,8 +23,15 @@ def needed_ops(space: SearchSpace, workload: Workload, base: Mapping[str, Any]) 
     Example:
         >>> from autotune.job.model_shape import PRESETS
         >>> from autotune.space import load_space
-        >>> from autotune.job.workload import resolve_workload
-        >>> workload = resolve_workload(PRESETS["7b"], gpus=8, base={}, device_kind="cuda")
+        >>> workload = Workload(
+        ...     model=PRESETS["7b"],
+        ...     seq_len=2048,
+        ...     global_batch_size=256,
+        ...     world_size=8,
+        ...     precision="bf16",
+        ...     optimizer={"type": "AdamW"},
+        ...     gradient_clipping=1.0,
+        ... )
         >>> needed_ops(load_space("zero"), workload, {})
         ('fused_adam', 'cpu_adam')
     """

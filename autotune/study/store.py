@@ -56,8 +56,7 @@ _STATES = {
     Status.TIMED_OUT: TrialState.FAIL,
     Status.CRASHED: TrialState.FAIL,
 }
-"""All others are PRUNED: TPE learns from a pruned trial's constraint, but not from a failed
-trial."""
+"""All others are PRUNED: TPE learns from a pruned trial's constraint, not from a failed trial."""
 
 _WAS_INTERRUPTED = "interrupted"
 _INTERRUPTED = "interrupted: the driver ended while this trial ran; it runs again on --resume"

@@ -236,7 +236,10 @@ def offload_cpu_threads(subject: Subject) -> Iterator[Fault]:
     `torchrun` with several ranks on a node and `accelerate launch` set it to 1 (torch:
     `distributed/run.py: config_from_args`; accelerate: `commands/launch.py:
     _validate_launch_command`). With 1.3B parameters on one H200 a step then takes 3.3 s, with 8
-    threads 0.9 s. Not judged where `--cpu-threads` is given, or the launcher is not known.
+    threads 0.9 s. Not judged where `--cpu-threads` is given, or the launcher is unknown.
+
+    Suggestion: set `OMP_NUM_THREADS` to the cores of a node divided by its ranks, and give
+    `--cpu-threads`.
     """
     launch = subject.launch
     if launch.started_by is None or launch.cpu_threads is not None:
@@ -245,14 +248,14 @@ def offload_cpu_threads(subject: Subject) -> Iterator[Fault]:
     if subject.zero_stage not in (1, 2, 3) or device not in ("cpu", "nvme"):
         return
     local_ranks = launch.gpus // (launch.nodes or 1) if launch.gpus else 2
-    # 2 stands for any number above 1: only whether it is 1 thread is asked.
+    # 2 represents any number above 1: only whether it is 1 thread matters.
     if threads_by_launcher(launch.started_by, cores=2, local_ranks=local_ranks) > 1:
         return
     how = launch_commands("N")[launch.started_by]
     yield fault(
         subject,
         _OPTIMIZER,
-        f"{launch.started_by} sets {VARIABLE}=1 where it is not given, and the optimizer steps on "
+        f"{launch.started_by} sets {VARIABLE}=1 unless it is given, and the optimizer steps on "
         "the CPU: one thread a rank makes it several times slower",
         suggestion=f"launch with `{how}`, N being the cores of a node divided by its ranks, and "
         "give --cpu-threads N",

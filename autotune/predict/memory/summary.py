@@ -161,7 +161,7 @@ class _LiveBytes:
     layer_peak: int = 0
     forward_peak: int = 0
     starts: list[int] = field(default_factory=list)
-    """What is alive where each layer's forward begins."""
+    """What is alive where each layer's forward starts."""
 
     @property
     def kept_per_layer(self) -> int:
@@ -173,7 +173,7 @@ class _LiveBytes:
 
 
 def _summary_of(whole: _LiveBytes, num_layers: int) -> Summary:
-    """Read the numbers off a whole program, whose layers may be of several kinds."""
+    """Read the numbers from a whole program, whose layers may be of several kinds."""
     below = (num_layers - 1) * whole.kept_per_layer
     return Summary(
         kept_per_layer=whole.kept_per_layer,

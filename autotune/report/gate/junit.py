@@ -13,7 +13,7 @@ from autotune.gate.rules import all_rules
 from autotune.lint.finding import Finding, Severity
 from autotune.predict.memory.fit import Answer
 from autotune.report.gate.paths import shown_path, whole_message
-from autotune.report.gate.predicted import memory_line, needs_saying
+from autotune.report.gate.predicted import memory_line, must_print_answer
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 does not allow, escaped or not."""
@@ -38,7 +38,7 @@ def _suite(result: GateResult, *, strict: bool) -> ET.Element:
     # Rules that found nothing are tests that passed, so that a report is never empty.
     cases += [_passed(name, rule) for rule in all_rules() if rule not in found]
     for case in cases:
-        if case.get("name") == DEVICE_MEMORY and needs_saying(result):
+        if case.get("name") == DEVICE_MEMORY and must_print_answer(result):
             text = _as_xml(memory_line(result))
             if strict and result.answer.answer is Answer.NOT_JUDGED:
                 ET.SubElement(case, "failure", type=DEVICE_MEMORY, message=text)

@@ -22,7 +22,7 @@ SCHEMA = (
 
 
 def sarif_log(results: Sequence[GateResult]) -> str:
-    """Return the results as one run of a SARIF log; what was accepted is there, suppressed."""
+    """Return the results as one run of a SARIF log; accepted findings are included, suppressed."""
     rules = list(all_rules().values())
     places = {rule.id: place for place, rule in enumerate(rules)}
     log = {

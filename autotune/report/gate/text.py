@@ -35,7 +35,7 @@ def print_result(result: GateResult) -> None:
                     _print_suggestion(console, finding)
     line = Text.assemble(f"{name}: ", (result.verdict.value, _VERDICT_STYLES[result.verdict]))
     line.append(f" ({'; '.join(_circumstances(result))}) ", style="dim")
-    # Not dim: a verdict would be misread without it.
+    # Not dim: without it the verdict would be misread.
     line.append(memory_line(result))
     console.print(line)
 
