@@ -9,16 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.gate.request import GateRequest
-from autotune.gate.result import GateResult
+from autotune.gating.request import GateRequest
+from autotune.gating.result import GateResult
 from autotune.job.job import Job
-from autotune.plan.config import ConfigPlan
-from autotune.plan.request import PlanRequest
-from autotune.plan.space import SpacePlan
+from autotune.planning.config import ConfigPlan
+from autotune.planning.request import PlanRequest
+from autotune.planning.space import SpacePlan
 
 if TYPE_CHECKING:
     from autotune.search.progress import Progress
-    from autotune.tune.request import TuneResult
+    from autotune.tuning.request import TuneResult
 
 __all__ = ["Job", "gate", "plan", "plan_space", "tune"]
 
@@ -56,7 +56,7 @@ def plan(job: Job, ds_config: DsConfig, *, job_file: Path | None = None) -> Conf
         >>> planned.estimate.device.peak_allocated_bytes < 16 * 2**30
         True
     """
-    from autotune.plan import plan_config
+    from autotune.planning import plan_config
 
     return plan_config(
         PlanRequest(job=job, job_file=job_file, ds_config=_path_or_mapping(ds_config))
@@ -83,7 +83,7 @@ def plan_space(
         >>> autotune.plan_space(job).fits
         True
     """
-    from autotune.plan import plan_space as plan_request_space
+    from autotune.planning import plan_space as plan_request_space
 
     base = None if base is None else _path_or_mapping(base)
     return plan_request_space(PlanRequest(job=job, job_file=job_file, ds_config=base, space=space))
@@ -120,7 +120,7 @@ def gate(
         >>> result.passes(strict=False)
         False
     """
-    from autotune.gate.gate import gate as run_gate
+    from autotune.gating.gate import gate as run_gate
 
     config = _path_or_mapping(ds_config)
     text = None if isinstance(config, Path) else json.dumps(config).encode()
@@ -140,7 +140,7 @@ def tune(job: Job, *, progress: "Progress | None" = None, **options: Any) -> "Tu
     Args:
         job: what is known of the run.
         progress: notified of what happens; None is silent.
-        options: fields of `autotune.tune.request.TuneRequest`, such as `base`, `space`, `trials`,
+        options: fields of `autotune.tuning.request.TuneRequest`, such as `base`, `space`, `trials`,
             `evaluator` and `study`.
 
     Returns:
@@ -161,8 +161,8 @@ def tune(job: Job, *, progress: "Progress | None" = None, **options: Any) -> "Tu
         'modelled'
     """
     from autotune.search.progress import Silent
-    from autotune.tune import TuneRequest
-    from autotune.tune import tune as run_tune
+    from autotune.tuning import TuneRequest
+    from autotune.tuning import tune as run_tune
 
     return run_tune(TuneRequest(job=job, **options), progress or Silent())
 

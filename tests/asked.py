@@ -3,10 +3,10 @@
 from dataclasses import fields
 from typing import Any
 
-from autotune.gate.request import GateRequest
+from autotune.gating.request import GateRequest
 from autotune.job.job import Job
-from autotune.plan import PlanRequest
-from autotune.tune import TuneRequest
+from autotune.planning import PlanRequest
+from autotune.tuning import TuneRequest
 
 _JOB = frozenset(field.name for field in fields(Job))
 

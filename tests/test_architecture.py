@@ -37,7 +37,7 @@ FLOW: tuple[tuple[str, ...], ...] = (
         "autotune.job.resolve",
         "autotune.job.resolved_workload",
     ),
-    ("autotune.plan",),
+    ("autotune.planning",),
     ("autotune.trial",),
     ("autotune.pool",),
     ("autotune.evaluate",),
@@ -45,9 +45,9 @@ FLOW: tuple[tuple[str, ...], ...] = (
     ("autotune.search",),
     ("autotune.replay",),
     ("autotune.export",),
-    ("autotune.gate",),
+    ("autotune.gating",),
     ("autotune.report",),
-    ("autotune.doctor", "autotune.probe", "autotune.tune"),
+    ("autotune.doctor", "autotune.probe", "autotune.tuning"),
     ("autotune.api",),
     ("autotune.cli",),
 )
@@ -66,7 +66,7 @@ FOREIGN = {
         "autotune.job.device",
         "autotune.predict.links.networks",
         "autotune.lint.document",
-        "autotune.gate.accepted",
+        "autotune.gating.accepted",
         "autotune.job.job_file",
     ),
     "cattrs": ("autotune.serialization",),
@@ -155,7 +155,7 @@ def test_every_module_begins_with_its_docstring() -> None:
         "import autotune",
         "import autotune.cli.main",
         "import autotune.space",
-        "import autotune.gate",
+        "import autotune.gating",
     ],
 )
 def test_importing_is_light(statement: str) -> None:

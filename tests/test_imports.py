@@ -26,7 +26,7 @@ _HEAVY = ("torch", "ray", "deepspeed", "optuna", "transformers")
         pytest.param("import autotune.pool.slot", (), id="a slot"),
         pytest.param("import autotune.pool.watcher", (), id="the watcher"),
         pytest.param("import autotune.pool.pool", ("ray",), id="the driver's pool"),
-        pytest.param("import autotune.tune", ("ray", "optuna"), id="the driver"),
+        pytest.param("import autotune.tuning", ("ray", "optuna"), id="the driver"),
     ],
 )
 def test_nothing_heavy_is_loaded_before_it_is_needed(code: str, allowed: tuple[str, ...]) -> None:

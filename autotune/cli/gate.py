@@ -13,8 +13,8 @@ from autotune.cli.job_options import with_job_options
 from autotune.job.job import Job
 
 if TYPE_CHECKING:
-    from autotune.gate.request import GateRequest
-    from autotune.gate.result import GateResult
+    from autotune.gating.request import GateRequest
+    from autotune.gating.result import GateResult
 
 # Panels of `--help`.
 _BASELINE, _OUTPUT, _FIXING = "The record", "Output", "Fixing and accepting"
@@ -133,7 +133,7 @@ def gate(
     What is not known is not judged. Exit code 0: no error (with --strict no warning either, and
     memory is judged); 1: the gate says no; 2: the call or a file beside the config is wrong.
     """
-    from autotune.gate.request import GateRequest, parse_age_h, parse_share
+    from autotune.gating.request import GateRequest, parse_age_h, parse_share
 
     if explain is not None or list_rules:
         _print_pages(explain)
@@ -197,7 +197,7 @@ def _require_sense(names: list[str], fixing: _Fixing, *, measure: bool) -> None:
     Raises:
         GateError: they do not; every fault is named.
     """
-    from autotune.gate.request import STDIN
+    from autotune.gating.request import STDIN
 
     faults = []
     if not names:
@@ -224,9 +224,9 @@ def _refuse(*faults: str) -> NoReturn:
 
 def _gated(request: "GateRequest", fixing: _Fixing, shown: TextIO) -> "GateResult":
     """Judge one config, after its fixes if it is to be fixed."""
-    from autotune.gate import gate
-    from autotune.gate.fixes.fix import fix_config
-    from autotune.gate.inputs import read_config
+    from autotune.gating import gate
+    from autotune.gating.fixes.fix import fix_config
+    from autotune.gating.inputs import read_config
 
     text = read_config(request.ds_config)
     if fixing.fix or fixing.diff:
@@ -256,7 +256,7 @@ def _write(path: Path, text: str) -> None:
 
 def _accept(results: list["GateResult"], path: Path) -> list["GateResult"]:
     """Add what was found to the file of accepted findings, and return what still counts."""
-    from autotune.gate.accepted import read_accepted, split_accepted, write_accepted
+    from autotune.gating.accepted import read_accepted, split_accepted, write_accepted
 
     added = write_accepted(path, [f for result in results for f in result.findings])
     print(f"{path}: {added} findings added; say in it why they are accepted", file=sys.stderr)
@@ -281,7 +281,7 @@ def _print_results(results: list["GateResult"], output_format: str, *, strict: b
 
 
 def _print_pages(identifier: str | None) -> None:
-    from autotune.gate.rules import all_rules, rule_or_raise
+    from autotune.gating.rules import all_rules, rule_or_raise
     from autotune.report.gate import print_page, print_rules
 
     if identifier is not None:

@@ -59,7 +59,7 @@ def plan(
     it fits or is not judged (a space, or several numbers of GPUs: if anything fits), 1 if not, 2 if
     the call or a file is wrong.
     """
-    from autotune.plan import (
+    from autotune.planning import (
         PlanRequest,
         plan_config,
         plan_scale_out,

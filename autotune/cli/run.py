@@ -99,7 +99,7 @@ def run(
     from autotune.cli.live import live_progress
     from autotune.report.summary import result_json, summarize
     from autotune.search.budget import parse_duration_s
-    from autotune.tune import TuneRequest, tune
+    from autotune.tuning import TuneRequest, tune
 
     request = TuneRequest(
         job=job,

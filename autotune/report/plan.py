@@ -7,9 +7,9 @@ from rich.table import Table
 
 from autotune.job.ceiling import GIB, format_gib
 from autotune.job.site import DEFAULT_CEILING
-from autotune.plan import ConfigPlan, SpacePlan
-from autotune.plan.memory_answer import format_odds
-from autotune.plan.space import SpaceLine
+from autotune.planning import ConfigPlan, SpacePlan
+from autotune.planning.memory_answer import format_odds
+from autotune.planning.space import SpaceLine
 from autotune.predict.memory.estimate import DeviceEstimate, HostEstimate, MemoryEstimate
 from autotune.predict.memory.fit import Answer
 from autotune.predict.throughput import Throughput

@@ -5,8 +5,8 @@ from rich.console import Console
 from rich.table import Table
 
 from autotune.job.ceiling import GIB, format_gib
-from autotune.plan import ScaleOutPlan
-from autotune.plan.scale_out import World
+from autotune.planning import ScaleOutPlan
+from autotune.planning.scale_out import World
 from autotune.predict.links.communication import CATALOGUE
 
 _SHOWN = (

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.gate.gate import gate
+from autotune.gating.gate import gate
 from autotune.job.launcher import Launcher
 from autotune.lint.finding import Finding, Severity, Verdict
 from tests.asked import gate_request

@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from autotune.plan import plan_space
+from autotune.planning import plan_space
 from autotune.predict.memory.predict import Surroundings, predict_memory
 from tests.asked import plan_request
 from tests.predict.rows import H200, rows

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.cli.calls import Call, autotune, autotune_here
-from tests.gate.records import write, written_study
+from tests.gating.records import write, written_study
 
 ROOT = Path(__file__).parents[2]
 CLEAN = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}}

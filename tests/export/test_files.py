@@ -14,7 +14,7 @@ from autotune.export.record import exported_ds_config
 from autotune.search.progress import Silent
 from autotune.study.store import StoredStudy
 from autotune.study.view import StudyView
-from autotune.tune import run_study
+from autotune.tuning import run_study
 from tests.asked import tune_request
 from tests.cli.calls import autotune, autotune_here, tree
 from tests.export.recompute import check_numbers

@@ -10,7 +10,7 @@ import pytest
 from autotune.lint.finding import Finding, Severity
 from autotune.report.summary import summarize
 from autotune.search.progress import Silent
-from autotune.tune import TuneResult, run_study
+from autotune.tuning import TuneResult, run_study
 from tests.asked import tune_request
 from tests.search.setting import FEW_POINTS, setting, small_space
 

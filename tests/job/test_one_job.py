@@ -14,15 +14,15 @@ from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
 from autotune.errors import AutotuneError
-from autotune.gate import gate
-from autotune.gate.request import GateRequest
+from autotune.gating import gate
+from autotune.gating.request import GateRequest
 from autotune.job.job import Job
 from autotune.job.launcher import Launcher
-from autotune.plan import PlanRequest
-from autotune.plan.memory_answer import judge_memory
+from autotune.planning import PlanRequest
+from autotune.planning.memory_answer import judge_memory
 from autotune.search.progress import Silent
-from autotune.tune import TuneRequest
-from autotune.tune.prepare import prepare
+from autotune.tuning import TuneRequest
+from autotune.tuning.prepare import prepare
 
 BATCH = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 PRECISIONS: tuple[dict[str, Any], ...] = (
@@ -86,7 +86,7 @@ def _resolved_by_run(job: Job, ds_config: Path, job_file: Path | None) -> dict[s
         evaluator="modelled",
         studies_folder=ds_config.parent / "studies",
     )
-    with patch("autotune.tune.prepare.check_base"):
+    with patch("autotune.tuning.prepare.check_base"):
         return prepare(request, Silent()).resolved.to_json()
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from autotune.gate.gate import gate
-from autotune.gate.request import GateRequest
-from autotune.gate.result import GateResult
+from autotune.gating.gate import gate
+from autotune.gating.request import GateRequest
+from autotune.gating.result import GateResult
 from autotune.job.launcher import Launcher
 from autotune.lint.finding import Finding, Severity, Verdict
 from tests.asked import gate_request

@@ -13,7 +13,7 @@ from autotune.report.summary import _print_launcher_settings, _table, result_jso
 from autotune.search.progress import Silent
 from autotune.study.confirmation import is_complete
 from autotune.study.outcome import DeviceClocks, Outcome, Phase, RankMeasurement, Status
-from autotune.tune import TuneResult, run_study
+from autotune.tuning import TuneResult, run_study
 from tests.asked import tune_request
 from tests.evaluate.fake import MIB
 from tests.search.setting import FEW_POINTS, Setting, setting, small_space

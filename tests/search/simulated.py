@@ -28,8 +28,8 @@ from autotune.study.folder import open_study
 from autotune.study.outcome import Outcome, Phase, PhaseMemory, Status
 from autotune.study.store import StoredStudy
 from autotune.study.view import StudySetup, StudyView
-from autotune.tune import TuneResult, run_study
-from autotune.tune.scale_up import Target
+from autotune.tuning import TuneResult, run_study
+from autotune.tuning.scale_up import Target
 from tests.asked import tune_request
 from tests.evaluate.fake import FakeEvaluator
 from tests.job.workloads import resolve_workload

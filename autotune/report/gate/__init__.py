@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from autotune.gate.result import GateResult
+from autotune.gating.result import GateResult
 from autotune.report.gate.github import github_annotations
 from autotune.report.gate.json_object import json_object
 from autotune.report.gate.junit import junit_xml

@@ -5,7 +5,7 @@ https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-comm
 
 from collections.abc import Sequence
 
-from autotune.gate.result import GateResult
+from autotune.gating.result import GateResult
 from autotune.lint.finding import Finding, Severity
 from autotune.predict.memory.fit import Answer
 from autotune.report.gate.paths import shown_path, whole_message

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from autotune.gate.result import GateResult
+from autotune.gating.result import GateResult
 from autotune.lint.check import verdict_of
 
 

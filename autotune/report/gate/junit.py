@@ -8,8 +8,8 @@ import re
 from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
-from autotune.gate.result import DEVICE_MEMORY, GateResult
-from autotune.gate.rules import all_rules
+from autotune.gating.result import DEVICE_MEMORY, GateResult
+from autotune.gating.rules import all_rules
 from autotune.lint.finding import Finding, Severity
 from autotune.predict.memory.fit import Answer
 from autotune.report.gate.paths import shown_path, whole_message

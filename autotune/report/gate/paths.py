@@ -1,6 +1,6 @@
 """Paths and messages of findings, as CI systems expect them."""
 
-from autotune.gate.request import STDIN
+from autotune.gating.request import STDIN
 from autotune.lint.finding import Finding
 
 _STDIN_NAME = "stdin"

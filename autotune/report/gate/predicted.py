@@ -1,8 +1,8 @@
 """Formats the answer about memory as one sentence, the same in every format."""
 
-from autotune.gate.result import GateResult
+from autotune.gating.result import GateResult
 from autotune.job.ceiling import format_gib
-from autotune.plan.memory_answer import format_odds
+from autotune.planning.memory_answer import format_odds
 from autotune.predict.memory.fit import Answer
 
 _WORDS = {

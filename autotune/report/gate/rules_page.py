@@ -5,7 +5,7 @@
 
 import sys
 
-from autotune.gate.rules import all_rules
+from autotune.gating.rules import all_rules
 
 _HEAD = """\
 # The rules of `autotune gate`

@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import quote
 
 from autotune import __version__
-from autotune.gate.result import GateResult
-from autotune.gate.rules import all_rules
+from autotune.gating.result import GateResult
+from autotune.gating.rules import all_rules
 from autotune.lint.finding import Finding
 from autotune.lint.rule_info import RuleInfo
 from autotune.report.gate.paths import shown_path, whole_message

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from autotune.gate.result import GateResult
+from autotune.gating.result import GateResult
 from autotune.job.ceiling import format_gib
 from autotune.lint.finding import Finding, Severity, Verdict
 from autotune.lint.rule_info import RuleInfo

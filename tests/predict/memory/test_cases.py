@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 import yaml
-from autotune.predict.memory.verdict import assumptions, judge
 
 from autotune.job.assumed_shape import assumed_shape
 from autotune.job.ceiling import GIB
 from autotune.job.device import Device, find_device
 from autotune.job.workload import Workload
 from autotune.lint.finding import Verdict
-from autotune.plan.planned_job import ASSUMED_ACTIVATIONS
+from autotune.planning.planned_job import ASSUMED_ACTIVATIONS
 from autotune.predict.memory.fit import Answer, predict_fit
 from autotune.predict.memory.predict import Surroundings, predict_memory
 from autotune.predict.training_job import ModelSettings, read_training

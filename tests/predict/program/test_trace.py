@@ -307,7 +307,7 @@ def test_frozen_parameters_are_not_traced() -> None:
 
 def test_predictions_load_no_torch_until_a_trace_is_asked_for() -> None:
     code = (
-        "import sys; import autotune.plan, autotune.predict.memory.predict;"
+        "import sys; import autotune.planning, autotune.predict.memory.predict;"
         "import autotune.predict.program.trace;"
         "sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'deepspeed')))"
     )

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from autotune.gate.result import AskedDeepSpeed, GateResult
+from autotune.gating.result import AskedDeepSpeed, GateResult
 from autotune.job.job import Job
 from autotune.job.resolve import resolve_job
 from autotune.lint.finding import Finding, Fix, Severity
-from autotune.plan.memory_answer import MemoryAnswer
+from autotune.planning.memory_answer import MemoryAnswer
 from autotune.predict.memory.fit import Answer
 
 NASTY = '50% of "a", <b> & c: d,\r\n[/b] \ufffe é'

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.gate.rules import all_rules
+from autotune.gating.rules import all_rules
 from autotune.report.gate import print_page, print_result, print_rules
-from tests.gate.judging import config, judge
+from tests.gating.judging import config, judge
 from tests.report.gate.results import ERROR, NOTE, WARNING, result
 
 

@@ -1,0 +1,125 @@
+"""`--fix`: the config with every safe suggestion applied, written as its author wrote it."""
+
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autotune.errors import GateError
+from autotune.gating.accepted import read_accepted, split_accepted
+from autotune.gating.fixes.json_editor import NotEditableError, edited
+from autotune.gating.inputs import read_subject
+from autotune.gating.request import GateRequest
+from autotune.job.resolve import resolve_job
+from autotune.lint.check import lint
+from autotune.lint.document.document import Document, read_document
+from autotune.lint.finding import Finding
+from autotune.lint.subject import Subject
+
+_MAX_ROUNDS = 20
+"""Mending one fault can show another; more rounds than this are a circle."""
+_DS_CONFIG = "ds_config"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fixed:
+    """A config after its safe fixes."""
+
+    before: str
+    after: str
+    name: str
+    """What the diff calls it."""
+    fixed: tuple[Finding, ...]
+    loses_comments: bool = False
+    """It was written anew: comments and the author's formatting are gone."""
+
+    @property
+    def diff(self) -> str:
+        """A unified diff; empty where nothing changes."""
+        lines = difflib.unified_diff(
+            self.before.splitlines(keepends=True),
+            self.after.splitlines(keepends=True),
+            fromfile=self.name,
+            tofile=f"{self.name} (fixed)",
+        )
+        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+def fix_config(request: GateRequest, text: bytes, *, rewrite: bool = False) -> Fixed:
+    """Return a config with every safe fix applied, over and over until none is left.
+
+    Args:
+        request: what is asked; findings that it ignores or accepts are not mended.
+        text: the config.
+        rewrite: write it anew where its text cannot be edited: comments are lost then.
+
+    Raises:
+        GateError: the text cannot be edited and may not be rewritten, or is no ds_config of its
+            own.
+    """
+    document = read_subject(text, request)
+    subject = document.subject
+    if subject is not None:
+        job = resolve_job(request.job, subject=subject, job_file=request.job_file)
+        subject = job.subject
+    before = text.decode("utf-8", errors="replace")
+    unchanged = Fixed(before=before, after=before, name=request.ds_config, fixed=())
+    # The file of another program has no fixes: they are in the words of a ds_config.
+    if subject is None or subject.form != _DS_CONFIG:
+        return unchanged
+    config, fixed = _mended(subject, request)
+    if not fixed:
+        return unchanged
+    if document.name != request.ds_config:
+        raise GateError(
+            f"--fix {request.ds_config}: what can be mended is in the file that it names; use "
+            f"--fix on {document.name}"
+        )
+    after = _edited_or_none(before, config, document)
+    loses_comments = after is None
+    if after is None:
+        if not rewrite:
+            raise GateError(
+                f"--fix {request.ds_config}: its text is not plain JSON, so comments and "
+                "formatting would be lost; write the fixed config elsewhere with --fix-output FILE"
+            )
+        after = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+    return Fixed(
+        before=before,
+        after=after,
+        name=request.ds_config,
+        fixed=fixed,
+        loses_comments=loses_comments,
+    )
+
+
+def _mended(
+    subject: Subject, request: GateRequest
+) -> tuple[Mapping[str, Any], tuple[Finding, ...]]:
+    """Return the config after its fixes, and what they mended."""
+    entries = read_accepted(request.accepted) if request.accepted else ()
+    mended: list[Finding] = []
+    for _ in range(_MAX_ROUNDS):
+        counting, _accepted = split_accepted(lint(subject, ignore=request.ignore), entries)
+        finding = next((f for f in counting if f.fix is not None), None)
+        if finding is None or finding.fix is None:
+            break
+        config = finding.fix.applied(subject.config)
+        if config == subject.config:
+            break
+        subject = replace(subject, config=config)
+        mended.append(finding)
+    return subject.config, tuple(mended)
+
+
+def _edited_or_none(text: str, config: Mapping[str, Any], document: Document) -> str | None:
+    """Return the edited text if it reads back as what it shall hold."""
+    assert document.subject is not None
+    try:
+        changed = edited(text, document.subject.config, config)
+    except NotEditableError:
+        return None
+    launch = document.subject.launch
+    read = read_document(changed.encode(), name=document.name, launch=launch).subject
+    return changed if read is not None and read.config == config else None
