@@ -15,7 +15,7 @@ from autotune.errors import GateError, HardwareError, StoreError, WorkloadError
 from autotune.export import write_study_files
 from autotune.gate.baseline.measure import measure
 from autotune.gate.baseline.record import read_record
-from autotune.job.cpu_threads import RankLauncher
+from autotune.job.launcher import Launcher
 from autotune.lint.subject import Launch, Subject
 from autotune.replay.landscape import Landscape
 from autotune.search.progress import Silent
@@ -186,7 +186,7 @@ def test_it_is_resumed_for_the_same_job_only(ended: Ended, tmp_path: Path) -> No
             "--host-memory is 4096.00 GiB, the study's is not given",
         ),
         (
-            _with_job(again, launcher=RankLauncher.TORCHRUN),
+            _with_job(again, launcher=Launcher.TORCHRUN),
             r"a rank has 1 CPU threads, the study's have 16 \(--cpu-threads 16\)",
         ),
     ):
