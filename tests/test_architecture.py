@@ -60,7 +60,7 @@ FOREIGN = {
     "deepspeed": ("autotune.trial", "autotune.ds_config.fields.make_table"),
     "torch": ("autotune.trial", "autotune.predict.program.trace"),
     "transformers": ("autotune.trial", "autotune.predict.program.trace"),
-    "hjson": ("autotune.ds_config.read", "autotune.lint.document"),
+    "hjson": ("autotune.lint.document",),
     "yaml": (
         "autotune.space",
         "autotune.job.device",
@@ -118,7 +118,8 @@ def _inside(module: str, places: tuple[str, ...]) -> bool:
     return any(module == place or module.startswith(f"{place}.") for place in places)
 
 
-@pytest.mark.parametrize("module", MODULES)
+# The package itself is the facade: it names what `autotune.api` offers, and loads it when used.
+@pytest.mark.parametrize("module", [name for name in MODULES if name != "autotune"])
 def test_a_module_imports_only_what_stands_before_it(module: str) -> None:
     breaches = [
         f"{MODULES[module].relative_to(ROOT)}:{line}: imports {name}"

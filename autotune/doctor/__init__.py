@@ -1,11 +1,11 @@
-"""`autotune doctor`: everything that a run needs, checked on this machine."""
+"""`autotune doctor`: checks everything that a run needs on this machine."""
 
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from autotune.doctor.check import Check, Group, Verdict, fail, made, ok
+from autotune.doctor.check import Check, Group, Verdict, fail, ok, run_group
 from autotune.doctor.cluster import check_address, check_cluster
 from autotune.doctor.devices import check_cards, check_cuda, check_driver, read_cards, read_driver
 from autotune.doctor.host import check_host
@@ -26,7 +26,7 @@ __all__ = ["Check", "DoctorRequest", "Verdict", "examine_machine", "worst"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorRequest:
-    """What a user asks for; every field is an option of `autotune doctor`."""
+    """The options of `autotune doctor`."""
 
     device: str = "auto"
     """auto and cuda: what runs on GPUs need. cpu: what CPU ranks need."""
@@ -35,26 +35,26 @@ class DoctorRequest:
 
 
 def examine_machine(request: DoctorRequest) -> Iterator[Check]:
-    """Check this machine; yields each check as it is made. Takes about half a minute.
+    """Check this machine; yields each check when it is done. Takes about half a minute.
 
     Raises:
-        HardwareError: `device` is none of those.
+        HardwareError: `device` is not one of these.
     """
     if request.device not in ("auto", "cuda", "cpu"):
         raise HardwareError(f"--device {request.device}: must be auto, cuda or cpu")
     on_cuda = request.device != "cpu"
-    yield from made("packages", check_packages)
+    yield from run_group("packages", check_packages)
     try:
         torch = ask_installation("cuda" if on_cuda else "cpu", remove_locks=request.fix)
     except HardwareError as error:
         torch = None
-        yield fail("torch", str(error), "install autotune anew, in a fresh environment")
+        yield fail("torch", str(error), "reinstall autotune, in a fresh environment")
     for name, group in _groups(torch, request, on_cuda=on_cuda):
-        yield from made(name, group)
+        yield from run_group(name, group)
 
 
 def worst(checks: list[Check]) -> Verdict:
-    """Return how a machine stands: as its worst check."""
+    """Return the worst verdict of the checks."""
     order = list(Verdict)
     return max((check.verdict for check in checks), key=order.index, default=Verdict.OK)
 
@@ -71,7 +71,7 @@ def _groups(
             yield "ops", partial(_check_building, torch)
         yield "arch list", lambda: [check_arch_list(os.environ)]
     else:
-        yield "devices", lambda: [ok("devices", "CPU ranks, with torch's own optimizer")]
+        yield "devices", lambda: [ok("devices", "CPU ranks, with torch's optimizer")]
     if torch is not None:
         yield "build locks", lambda: [check_locks(torch, removed=request.fix)]
     extensions = torch.extensions if torch is not None and on_cuda else None

@@ -1,4 +1,4 @@
-"""One thing that a run needs, and how it stands on this machine."""
+"""The result of one check of this machine."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Verdict(StrEnum):
-    """How a check came out."""
+    """The result of a check."""
 
     OK = "ok"
     WARN = "warn"
@@ -23,13 +23,13 @@ class Check:
     name: str
     verdict: Verdict
     found: str
-    """What is there, or what is wrong with it."""
+    """What was found, or what is wrong with it."""
     cure: str | None = None
-    """What to do; None where there is nothing to do."""
+    """How to fix it; None for a good result."""
 
     @property
     def line(self) -> str:
-        """The check for a reader, in one line."""
+        """The check as one line of text."""
         text = f"{self.verdict:<4}  {self.name:<18}  {' '.join(self.found.split())}"
         return f"{text}; {self.cure}" if self.cure else text
 
@@ -44,34 +44,34 @@ class Check:
 
 
 Group = Callable[[], Iterable[Check]]
-"""Makes the checks of one kind."""
+"""Runs the checks of one kind."""
 
 
 def ok(name: str, found: str) -> Check:
-    """Return a check that came out well."""
+    """Return a check with a good result."""
     return Check(name=name, verdict=Verdict.OK, found=found)
 
 
 def warn(name: str, found: str, cure: str) -> Check:
-    """Return a check that a run survives."""
+    """Return a check with a fault that a run survives."""
     return Check(name=name, verdict=Verdict.WARN, found=found, cure=cure)
 
 
 def fail(name: str, found: str, cure: str) -> Check:
-    """Return a check that would end a run."""
+    """Return a check with a fault that would end a run."""
     return Check(name=name, verdict=Verdict.FAIL, found=found, cure=cure)
 
 
-def made(name: str, group: Group) -> list[Check]:
-    """Return the checks of a group; one that crashes is a line too.
+def run_group(name: str, group: Group) -> list[Check]:
+    """Return the checks of a group; a crash becomes a failed check.
 
     Args:
-        name: of the line, should it crash.
-        group: makes them.
+        name: of the check, in case of a crash.
+        group: runs them.
     """
     try:
         return list(group())
-    except Exception as error:  # noqa: BLE001  whatever breaks a check is news for its reader
+    except Exception as error:  # noqa: BLE001  any exception is reported as a failed check
         return [
             warn(
                 name,

@@ -30,33 +30,33 @@ def check_ray(start: Callable[[], None] = start_ray) -> Check:
     began = time.monotonic()
     try:
         start()
-    except Exception as error:  # noqa: BLE001  Ray raises what it likes; it is the finding
-        told = " ".join(str(error).split())[:300]
+    except Exception as error:  # noqa: BLE001  Ray raises many types; each is reported
+        reason = " ".join(str(error).split())[:300]
         return fail(
             "Ray",
-            f"{version('ray')} does not start: {type(error).__name__}: {told}",
+            f"{version('ray')} does not start: {type(error).__name__}: {reason}",
             "see /tmp/ray/session_latest/logs, or name a running cluster with --ray-address",
         )
     return ok("Ray", f"{version('ray')} starts and ends, {time.monotonic() - began:.0f} s")
 
 
 def check_leftovers(pids: tuple[int, ...]) -> Check:
-    """No other Ray takes this machine's CPUs, memory and devices.
+    """No other Ray uses this machine's CPUs, memory and devices.
 
     Args:
-        pids: of the node managers that run here.
+        pids: those of the node managers that run here.
     """
     if not pids:
         return ok("other Ray", "none runs here")
     return warn(
         "other Ray",
         f"{len(pids)} node managers run here (processes {', '.join(map(str, pids))})",
-        "yours and forgotten: `ray stop`; in use: it may hold the devices, see `ray status`",
+        "if they are left over from your runs: `ray stop`; else see `ray status` for held devices",
     )
 
 
 def check_sessions(folder: Path = _SESSIONS) -> Check:
-    """Ended clusters have not left so many logs that a disk fills up."""
+    """Logs of ended clusters do not fill the disk."""
     sessions = [path for path in folder.glob("session_*") if not path.is_symlink()]
     found = f"{len(sessions)} in {folder}"
     if len(sessions) <= _MANY_SESSIONS:
@@ -65,18 +65,18 @@ def check_sessions(folder: Path = _SESSIONS) -> Check:
 
 
 def check_cluster() -> Iterator[Check]:
-    """Check Ray; what else runs is looked for before anything is started."""
+    """Check Ray; other clusters are looked for before one is started."""
     yield check_leftovers(machine.ray_processes())
     yield check_sessions()
     yield check_ray()
 
 
 def check_address() -> Iterator[Check]:
-    """RAY_ADDRESS, which Ray's own tools follow and `autotune run` does not."""
+    """RAY_ADDRESS, which Ray's tools follow and `autotune run` does not."""
     address = os.environ.get("RAY_ADDRESS")
     if address:
         yield warn(
             "RAY_ADDRESS",
-            f"is {address}; `autotune run` starts a cluster of its own all the same",
-            f"to use that one: --ray-address {address}",
+            f"is {address}; `autotune run` ignores it and starts a cluster",
+            f"to use it: --ray-address {address}",
         )

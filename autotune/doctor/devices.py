@@ -11,7 +11,7 @@ from autotune.pool import machine
 
 _TRY_ON_CPU = "or try the tool on CPU ranks with --device cpu"
 _FREE_BYTES = 2 << 30
-"""A card without any process holds a few hundred MiB for its driver."""
+"""The driver uses a few hundred MiB of a card without any process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,17 +32,17 @@ class Card:
     memory_bytes: int
     used_bytes: int
     users: tuple[str, ...]
-    """Who holds memory, as far as the driver tells: `python (123)`."""
+    """Processes that hold memory, as far as the driver reports them: `python (123)`."""
 
 
 def read_driver() -> Driver | None:
-    """Ask NVML; None without a driver."""
+    """Read the driver from NVML; None without one."""
     found = machine.cuda_driver()
     return Driver(version=found[0], cuda=found[1]) if found else None
 
 
 def read_cards() -> tuple[Card, ...]:
-    """Ask NVML for every device."""
+    """Read every device from NVML."""
     cards = []
     for index, name in enumerate(machine.cuda_device_names()):
         users = (f"{machine.process_name(p)} ({p})" for p, _ in machine.cuda_processes(str(index)))
@@ -70,12 +70,12 @@ def check_driver(driver: Driver | None) -> Check:
 
 
 def check_cuda(driver: Driver | None, torch: Installation) -> Check:
-    """Torch was built for a CUDA that the driver runs, and starts it."""
+    """Torch was built for a CUDA version that the driver supports, and CUDA starts."""
     if torch.torch_cuda is None:
         return fail(
             "CUDA",
             f"torch {torch.torch} was built without CUDA",
-            "install one that was: https://pytorch.org/get-started/locally",
+            "install one with CUDA: https://pytorch.org/get-started/locally",
         )
     major, minor = (int(part) for part in torch.torch_cuda.split(".")[:2])
     if driver is not None and major > driver.cuda[0]:
@@ -89,13 +89,13 @@ def check_cuda(driver: Driver | None, torch: Installation) -> Check:
         return fail(
             "CUDA",
             f"torch cannot start CUDA: {torch.cuda_error}",
-            "see `nvidia-smi`; after a driver update the machine has to be started anew",
+            "see `nvidia-smi`; after a driver update the machine has to be restarted",
         )
     return ok("CUDA", f"{major}.{minor} in torch" + ("" if driver else ", no driver"))
 
 
 def check_cards(cards: tuple[Card, ...], torch: Installation) -> Iterator[Check]:
-    """There are devices, of one model, that torch has kernels for and nobody else uses."""
+    """There are devices, of one model, free, with kernels in torch."""
     if not cards:
         yield fail(
             "devices",
@@ -127,16 +127,16 @@ def _check_card(card: Card) -> Check:
     found = f"{card.name}, {format_gib(card.memory_bytes)}"
     if not card.users and card.used_bytes < _FREE_BYTES:
         return ok(name, f"{found}, free")
-    users = ", ".join(card.users) or "a process that is not to be seen from here"
+    users = ", ".join(card.users) or "a process that is not visible from here"
     return warn(
         name,
         f"{found}, {format_gib(card.used_bytes)} in use by {users}",
-        "a trial beside another program would measure both: end it, or leave this device out",
+        "a trial next to another program would measure both: end it, or leave this device out",
     )
 
 
 def _has_kernels(archs: tuple[str, ...], capability: tuple[int, int]) -> bool:
-    """Return whether torch has code for a device: of its major version, or to be compiled."""
+    """Return whether torch has code for a device: for its major version, or PTX to compile."""
     major, minor = capability
     for arch in archs:
         kind, _, number = arch.partition("_")

@@ -14,7 +14,7 @@ from autotune.pool import machine
 _MIB = 1 << 20
 _SHM = Path("/dev/shm")
 _SHM_NEEDED_BYTES = 128 * _MIB
-"""NCCL takes about 10 MiB for each connection that goes through host memory: 64 MiB, Docker's
+"""NCCL needs about 10 MiB for each connection that goes through host memory: 64 MiB, Docker's
 default, is too little for eight ranks."""
 _SHM_WANTED_BYTES = 1 * GIB
 _MEMORY_NEEDED_BYTES = 2 * GIB
@@ -27,20 +27,22 @@ def check_shared_memory(free_bytes: int) -> Check:
     found = f"{format_gib(free_bytes)} free in {_SHM}"
     cure = "start the container with --ipc=host or --shm-size=8g, or remount it larger"
     if free_bytes < _SHM_NEEDED_BYTES:
-        return fail("shared memory", f"{found}: NCCL's ranks may not find room", cure)
+        return fail("shared memory", f"{found}: may be too little for NCCL", cure)
     if free_bytes < _SHM_WANTED_BYTES:
         return warn("shared memory", f"{found}: tight with eight ranks", cure)
     return ok("shared memory", found)
 
 
 def check_memory(limit_bytes: int) -> Check:
-    """The memory that the control group grants is enough for ranks at all."""
+    """The memory limit of the control group is enough for ranks."""
     found = f"{format_gib(limit_bytes)} for all ranks of this machine"
     cure = "raise the memory limit of the container or job"
     if limit_bytes < _MEMORY_NEEDED_BYTES:
         return fail("host memory", f"{found}: Ray and one rank need more", cure)
     if limit_bytes < _MEMORY_WANTED_BYTES:
-        return warn("host memory", f"{found}: little for more than one rank, or for offload", cure)
+        return warn(
+            "host memory", f"{found}: too little for more than one rank, or for offload", cure
+        )
     return ok("host memory", found)
 
 
@@ -52,7 +54,7 @@ def check_open_files(soft: int, hard: int) -> Check:
     if most < _FILES_NEEDED:
         return fail("open files", f"{found}: Ray needs more", cure)
     if most < _FILES_WANTED:
-        return warn("open files", f"{found}: little for a large pool", cure)
+        return warn("open files", f"{found}: too little for a large pool", cure)
     return ok("open files", found)
 
 
@@ -60,22 +62,22 @@ def check_disk(name: str, folder: Path, *, needed_bytes: int, wanted_bytes: int)
     """A folder can be written to and has room.
 
     Args:
-        name: of the line.
-        folder: it, or where it would be made.
+        name: of the check.
+        folder: it need not exist.
         needed_bytes: with less a run fails.
-        wanted_bytes: with less it may.
+        wanted_bytes: with less it may fail.
     """
     existing = folder.absolute()
     while not existing.exists():
         existing = existing.parent
     if not os.access(existing, os.W_OK):
-        return fail(name, f"{folder} cannot be written to", f"change the rights of {existing}")
+        return fail(name, f"{folder} cannot be written to", f"change the permissions of {existing}")
     free_bytes = shutil.disk_usage(existing).free
     found = f"{format_gib(free_bytes)} free for {folder}"
     if free_bytes < needed_bytes:
         return fail(name, f"{found}; needs {format_gib(needed_bytes)}", f"free some on {existing}")
     if free_bytes < wanted_bytes:
-        return warn(name, f"{found}: little", f"free some on {existing}")
+        return warn(name, f"{found}: too little for long runs", f"free some on {existing}")
     return ok(name, found)
 
 
@@ -83,7 +85,7 @@ def check_host(extensions: str | None) -> Iterator[Check]:
     """Check this host.
 
     Args:
-        extensions: the folder of what is compiled at first use; None if it is not known.
+        extensions: the folder of the ops that are compiled at first use; None if unknown.
     """
     yield check_memory(machine.host_memory_bytes())
     yield check_shared_memory(shutil.disk_usage(_SHM).free)

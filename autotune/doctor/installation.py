@@ -1,4 +1,4 @@
-"""What torch and DeepSpeed tell of themselves, asked in a process of its own."""
+"""Facts about torch and DeepSpeed, read in a separate process."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ class Op:
 
     name: str
     built: bool
-    """Whether its library is there; with `why` it cannot be loaded."""
+    """Whether its library exists; with `why` it cannot be loaded."""
     needs_nvcc: bool
     why: str | None
     """Why it cannot be loaded or built."""
@@ -33,29 +33,29 @@ class Installation(Serializable):
     """None for a torch without CUDA."""
     nccl: str | None
     archs: tuple[str, ...]
-    """What torch's kernels were compiled for, such as `sm_90`."""
+    """The architectures that torch's kernels were compiled for, such as `sm_90`."""
     capabilities: tuple[tuple[int, int], ...]
     """Of the devices that torch sees."""
     cuda_error: str | None
     """Why CUDA does not start."""
     cuda_home: str | None
-    """Where the CUDA toolkit is, as torch's builder finds it."""
+    """The path of the CUDA toolkit, as torch's builder finds it."""
     extensions: str
-    """The folder of what is compiled at first use."""
+    """The folder of the ops that are compiled at first use."""
     stale_locks: tuple[str, ...]
-    """Found; or removed, if that was asked for."""
+    """Found, or removed on request."""
     ops: tuple[Op, ...]
 
 
 def ask_installation(
     device_kind: str, *, remove_locks: bool = False, ops: Sequence[str] = ()
 ) -> Installation:
-    """Ask torch and DeepSpeed.
+    """Read the facts from torch and DeepSpeed.
 
     Args:
         device_kind: cuda or cpu.
         remove_locks: remove stale locks of the extension builds.
-        ops: to ask about; if none is named, all on CUDA and none on the CPU.
+        ops: those to check; empty is all on CUDA and none on the CPU.
 
     Raises:
         HardwareError: they cannot be imported, or did not answer.

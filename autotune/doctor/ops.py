@@ -13,8 +13,8 @@ from autotune.doctor.installation import Installation, Op
 from autotune.trial import cuda_arch_list
 
 _NEEDED = ("fused_adam", "cpu_adam")
-"""What the default study loads: Adam on the device, and where its state is offloaded."""
-_UNLESS = "or use torch's own optimizer: optimizer.params.torch_adam"
+"""The ops of the default study: Adam on the device, and on the CPU for offload."""
+_UNLESS = "or use torch's optimizer: optimizer.params.torch_adam"
 _CURES = {
     "nvcc": "install the CUDA toolkit of torch's CUDA version and set CUDA_HOME",
     "g++": "install it (apt install g++)",
@@ -28,7 +28,7 @@ class Compiler:
 
     name: str
     version: str | None
-    """None where it is not there, or does not start."""
+    """None where it is missing or does not start."""
 
 
 def read_compilers(cuda_home: str | None) -> tuple[Compiler, ...]:
@@ -47,17 +47,17 @@ def read_compilers(cuda_home: str | None) -> tuple[Compiler, ...]:
 def check_compilers(
     compilers: tuple[Compiler, ...], torch: Installation, *, ops_wait: bool
 ) -> Iterator[Check]:
-    """The compilers are there, and nvcc is of torch's CUDA version.
+    """The compilers exist, and nvcc has torch's CUDA version.
 
     Args:
-        compilers: as found.
+        compilers: those found.
         torch: the installation that they build for.
-        ops_wait: whether an op that every study needs is still to be built.
+        ops_wait: whether an op that every study needs is not built yet.
     """
     say = fail if ops_wait else warn
     for compiler in compilers:
         if compiler.version is None:
-            yield say(compiler.name, "not found; nothing can be compiled", _CURES[compiler.name])
+            yield say(compiler.name, "not found; ops cannot be compiled", _CURES[compiler.name])
         elif compiler.name == "nvcc" and not _same_major(compiler.version, torch.torch_cuda):
             yield say(
                 "nvcc",
@@ -70,14 +70,14 @@ def check_compilers(
 
 
 def check_ops(torch: Installation, compilers: tuple[Compiler, ...]) -> Iterator[Check]:
-    """Each op is built, or can be."""
+    """Each op is built, or can be built."""
     missing = {compiler.name for compiler in compilers if compiler.version is None}
     for op in torch.ops:
         yield _check_op(op, missing if op.needs_nvcc else missing - {"nvcc"}, torch)
 
 
 def ops_wait(torch: Installation) -> bool:
-    """Return whether an op that every study needs is still to be built."""
+    """Return whether an op that every study needs is not built yet."""
     return any(op.name in _NEEDED and not op.built for op in torch.ops)
 
 
@@ -89,8 +89,8 @@ def _check_op(op: Op, missing: set[str], torch: Installation) -> Check:
     if op.built:
         return say(
             name,
-            f"built, and broken: {op.why}",
-            f"remove it, so that it is built anew: rm -r {_folder_of(op, torch)}",
+            f"built, but broken: {op.why}",
+            f"remove it to build it again: rm -r {_folder_of(op, torch)}",
         )
     if op.name == "async_io" and op.why is not None:
         return warn(
@@ -101,27 +101,27 @@ def _check_op(op: Op, missing: set[str], torch: Installation) -> Check:
     if op.why is not None:
         return say(name, f"cannot be built: {op.why}", _UNLESS)
     if missing:
-        wants = " and ".join(sorted(missing))
-        return say(name, f"cannot be built without {wants}", f"{_CURES[min(missing)]}, {_UNLESS}")
+        absent = " and ".join(sorted(missing))
+        return say(name, f"cannot be built without {absent}", f"{_CURES[min(missing)]}, {_UNLESS}")
     return ok(name, "not built yet; a study that needs it builds it first, for about a minute")
 
 
 def check_locks(torch: Installation, *, removed: bool) -> Check:
-    """No killed compiler has left a lock, for which the next one would wait for ever."""
+    """No killed compiler has left a lock, which the next build would wait for forever."""
     locks = torch.stale_locks
     if not locks:
-        return ok("build locks", "none is stale")
+        return ok("build locks", "no stale locks")
     if removed:
         return ok("build locks", f"removed {len(locks)}: {', '.join(locks)}")
     return warn(
         "build locks",
-        f"left by a compiler that is gone: {', '.join(locks)}",
+        f"left by a compiler that has ended: {', '.join(locks)}",
         "remove them with --fix; `autotune run` does so too",
     )
 
 
 def check_arch_list(environment: Mapping[str, str]) -> Check:
-    """DeepSpeed can read the list of architectures that it is told to build for."""
+    """DeepSpeed can read the list of architectures to build for."""
     given = environment.get(cuda_arch_list.VARIABLE, "")
     if cuda_arch_list.is_readable(given):
         return ok("arch list", given.strip() or "not set: ops are built for the devices here")
@@ -139,18 +139,18 @@ def check_arch_list(environment: Mapping[str, str]) -> Check:
 
 
 def _version(command: str) -> str | None:
-    """Return the first version number that a program tells of itself."""
+    """Return the first version number that a program prints."""
     path = shutil.which(command)
     if path is None:
         return None
     try:
-        told = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
+        printed = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
-    found = re.search(r"release (\d+\.\d+)", told.stdout) or re.search(
-        r"(\d+\.\d+[\d.]*)", told.stdout
+    found = re.search(r"release (\d+\.\d+)", printed.stdout) or re.search(
+        r"(\d+\.\d+[\d.]*)", printed.stdout
     )
-    return found.group(1).rstrip(".") if found else told.stdout.strip()[:40]
+    return found.group(1).rstrip(".") if found else printed.stdout.strip()[:40]
 
 
 def _same_major(version: str, cuda: str | None) -> bool:

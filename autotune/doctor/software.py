@@ -12,10 +12,10 @@ _TOLD = ("torch", "deepspeed", "transformers", "accelerate", "optuna", "ray")
 
 
 def check_packages(requirements: Sequence[str] | None = None) -> Iterator[Check]:
-    """Every package is there, in a version that autotune supports.
+    """Every package is installed, in a version that autotune supports.
 
     Args:
-        requirements: as `importlib.metadata.requires` gives them; None asks it for autotune's.
+        requirements: as `importlib.metadata.requires` gives them; None uses autotune's.
     """
     if requirements is None:
         try:
@@ -27,7 +27,7 @@ def check_packages(requirements: Sequence[str] | None = None) -> Iterator[Check]
                 "pip install -e .",
             )
             return
-    told = []
+    versions = []
     for requirement in map(Requirement, requirements):
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
@@ -43,9 +43,9 @@ def check_packages(requirements: Sequence[str] | None = None) -> Iterator[Check]
                 _install(requirement),
             )
         elif requirement.name in _TOLD:
-            told.append(f"{requirement.name} {version}")
-    if told:
-        yield ok("packages", ", ".join(told))
+            versions.append(f"{requirement.name} {version}")
+    if versions:
+        yield ok("packages", ", ".join(versions))
 
 
 def check_nccl(torch: Installation) -> Check:

@@ -1,1 +1,1 @@
-"""The ds_config: read, built from a proposal, and told apart from its equals."""
+"""The ds_config: reading, building from a proposal, identity of equal runs."""

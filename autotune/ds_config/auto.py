@@ -1,7 +1,7 @@
-"""What Hugging Face puts in place of "auto" in a ds_config.
+"""Replaces "auto" in a ds_config as Hugging Face does.
 
 Source: transformers 5.24, `integrations/deepspeed.py`, `HfTrainerDeepSpeedConfig`. A value that
-only the user's TrainingArguments know (a learning rate, say) takes the default of
+depends on the user's TrainingArguments, such as a learning rate, gets the default of
 TrainingArguments: it changes neither speed nor memory.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 from autotune import dotted
 from autotune.job.workload import Workload
 
-# TrainingArguments' defaults, for what neither speed nor memory depends on.
+# TrainingArguments' defaults, for values that change neither speed nor memory.
 _TRAINING_ARGUMENTS: Mapping[str, Any] = {
     "optimizer.params.lr": 5e-5,
     "optimizer.params.betas": [0.9, 0.999],
@@ -19,7 +19,7 @@ _TRAINING_ARGUMENTS: Mapping[str, Any] = {
     "optimizer.params.weight_decay": 0.0,
     "scheduler.params.warmup_min_lr": 0.0,
     "scheduler.params.warmup_max_lr": 5e-5,
-    # TrainingArguments say 0, which DeepSpeed refuses since 0.19.6; Hugging Face writes 1 then.
+    # The default is 0, which DeepSpeed refuses since 0.19.6; Hugging Face then writes 1.
     "scheduler.params.warmup_num_steps": 1,
     "scheduler.params.total_num_steps": 100_000,
     "gradient_clipping": 1.0,
@@ -32,7 +32,7 @@ def auto_buckets(hidden_size: int) -> dict[str, int]:
     """Return the bucket sizes that Hugging Face computes from a model's hidden size.
 
     The prefetch size is rounded down, as in transformers 5; earlier versions wrote a float, where
-    DeepSpeed wants a whole number.
+    DeepSpeed requires an integer.
 
     Example:
         >>> auto_buckets(128)["zero_optimization.stage3_prefetch_bucket_size"]
@@ -46,7 +46,7 @@ def auto_buckets(hidden_size: int) -> dict[str, int]:
 
 
 def resolve_auto(config: Mapping[str, Any], workload: Workload) -> dict[str, Any]:
-    """Return the config with every "auto" replaced by what Hugging Face would put there.
+    """Return the config with every "auto" replaced by Hugging Face's value.
 
     Batch sizes are left out instead of replaced: `build_ds_config` sets them.
     """

@@ -1,4 +1,4 @@
-"""From base config, workload and proposal to the ds_config that is run. Pure."""
+"""Builds the ds_config of a run from base config, workload and proposal. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from autotune.job.workload import Workload
 MICRO_BATCH = "train_micro_batch_size_per_gpu"
 BATCH_KEYS = frozenset({"train_batch_size", MICRO_BATCH, "gradient_accumulation_steps"})
 
-# Sections that talk to somebody outside the run; a trial must not open runs or write files there.
+# Sections that report outside the run; a trial must not open runs or write files there.
 _MONITORS = frozenset({"tensorboard", "wandb", "comet", "csv_monitor"})
 
 
@@ -25,11 +25,11 @@ def build_ds_config(
 ) -> dict[str, Any]:
     """Return the whole ds_config of one training job.
 
-    Every key of the base config that was not searched stays as it is; "auto" becomes what Hugging
-    Face would put there.
+    Every key of the base config that is not searched is unchanged; "auto" is replaced by Hugging
+    Face's value.
 
     Args:
-        base: the user's config; empty when there is none.
+        base: the user's config; empty without one.
         workload: sets batch sizes, precision, optimizer and clipping.
         values: dotted ds_config keys to set, among them the micro batch (sequences per rank and
             micro step) if it is searched.
@@ -60,12 +60,12 @@ def build_ds_config(
 
 
 def without_searched(config: Mapping[str, Any], searched: Iterable[str]) -> dict[str, Any]:
-    """Return a config without some keys, by whatever name it gives them.
+    """Return a config without some keys, under any of their names.
 
-    A deprecated name counts too: DeepSpeed refuses `cpu_offload` beside `offload_optimizer`.
+    A deprecated name counts too: DeepSpeed refuses `cpu_offload` together with `offload_optimizer`.
     """
     keys = frozenset(searched)
-    # A switch that is off says nothing, but stands in the way like one that is on.
+    # A switch that is off has no effect, but conflicts like one that is on.
     spelled = {
         key: documented({key: True if value is False else value})
         for key, value in dotted.flatten(config).items()
@@ -78,7 +78,7 @@ def without_searched(config: Mapping[str, Any], searched: Iterable[str]) -> dict
 def shorten(ds_config: Mapping[str, Any], *, timed_accumulation: int) -> dict[str, Any]:
     """Return the config of a trial that runs fewer micro steps per optimizer step.
 
-    Monitors are switched off: a trial is not a run that anybody should see there.
+    Monitors are switched off: a trial must not appear there.
     """
     accumulation = ds_config["gradient_accumulation_steps"]
     return dotted.without(ds_config, _MONITORS) | {

@@ -1,4 +1,4 @@
-"""Which of DeepSpeed's compiled ops a run loads. On CUDA each is compiled at its first use.
+"""The compiled ops of DeepSpeed that a run loads. On CUDA each is compiled at its first use.
 
 Read in DeepSpeed 0.19.8: runtime/engine.py (_configure_basic_optimizer), runtime/swap_tensor,
 runtime/zero/partition_parameters.py, runtime/comm/coalesced_collectives.py.
@@ -15,7 +15,7 @@ _QUANTIZED = (
     "zero_optimization.zero_quantized_gradients",
 )
 DECIDING = (_OFFLOAD_OPTIMIZER, _OFFLOAD_PARAM, *_QUANTIZED)
-"""Keys on whose values it depends, beside the optimizer."""
+"""Keys that determine the ops, besides the optimizer."""
 
 # By optimizer: the op on the device, and the one when its state is offloaded.
 _OPTIMIZERS: Mapping[str, tuple[str | None, str | None]] = {

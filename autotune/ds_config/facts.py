@@ -1,4 +1,4 @@
-"""What decides whether a key of a ds_config acts: stage, offload, precision, ranks."""
+"""What determines whether a key of a ds_config acts: stage, offload, precision, ranks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from autotune.ds_config.fields.table import field_of
 
 
 class UnknownFactError(Exception):
-    """The part of a config at hand does not say; never leaves `autotune.ds_config`."""
+    """The part of a config does not contain the fact; never leaves `autotune.ds_config`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +20,8 @@ class Facts:
     world_size: int | None
     """Data-parallel ranks; None when not known."""
     partial: bool
-    """Whether `flat` is a part of a config: what it does not say is then unknown, while in a whole
-    config it is DeepSpeed's default."""
+    """Whether `flat` is a part of a config: a missing key is then unknown, while in a whole config
+    it has DeepSpeed's default."""
 
     def value(self, key: str) -> Any:
         """Return a key's value, or DeepSpeed's default.
@@ -33,7 +33,7 @@ class Facts:
             return self.flat[key]
         section = key.rpartition(".")[0]
         if self.flat.get(section, key) in (None, {}):
-            # `"offload_param": null` and `{}` say that everything in the section is default.
+            # `"offload_param": null` and `{}` mean defaults for the whole section.
             return _default(key)
         if self.partial:
             raise UnknownFactError(key)
@@ -44,7 +44,7 @@ class Facts:
         return self.value(f"zero_optimization.{key}")
 
     def has_section(self, section: str) -> bool:
-        """Whether the config has a section at all.
+        """Whether the config has a section.
 
         Raises:
             UnknownFactError: a part of a config does not show it.
@@ -62,7 +62,7 @@ class Facts:
         """The ZeRO stage.
 
         Raises:
-            UnknownFactError: the config gives none that exists.
+            UnknownFactError: the config does not give a valid one.
         """
         stage = self.zero("stage")
         if stage not in (0, 1, 2, 3):
@@ -81,20 +81,20 @@ class Facts:
 
     @property
     def swaps_optimizer(self) -> bool:
-        """Whether the optimizer state lives on nvme.
+        """Whether the optimizer state is on nvme.
 
-        Stages 1 and 2 only ask whether the device is none, and take nvme for cpu.
+        Stages 1 and 2 only check whether the device is none, and treat nvme as cpu.
         """
         return self.stage == 3 and self.optimizer_device == "nvme"
 
     @property
     def swaps_params(self) -> bool:
-        """Whether parameters live on nvme."""
+        """Whether parameters are on nvme."""
         return self.stage == 3 and self.param_device == "nvme"
 
     @property
     def uses_bf16_optimizer(self) -> bool:
-        """Whether stage 1 is not done by the ZeRO optimizer, but by `BF16_Optimizer`.
+        """Whether stage 1 uses `BF16_Optimizer` instead of the ZeRO optimizer.
 
         See `runtime/engine.py: _do_optimizer_sanity_check`.
         """

@@ -1,4 +1,4 @@
-"""Telling runs apart: two ds_configs that lead to the same run have the same identity."""
+"""Identity of runs: two ds_configs that lead to the same run have the same identity."""
 
 import json
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ def identity(
 ) -> str:
     """Return a canonical JSON text that equal runs share.
 
-    Keys that cannot act, keys that equal DeepSpeed's default and the spelling of a key make no
-    difference; nor does which two of the three batch sizes are given.
+    Keys that cannot act, keys that equal DeepSpeed's default, the spelling of a key, and which two
+    of the three batch sizes are given make no difference.
 
     Args:
         ds_config: a whole ds_config.
-        model_settings: what the trial sets in the model, without the `model.` prefix.
+        model_settings: the trial's settings of the model, without the `model.` prefix.
         world_size: data-parallel ranks.
 
     Example:
@@ -62,7 +62,7 @@ def _batch_sizes(flat: Mapping[str, Any], world_size: int) -> dict[str, int]:
 
 def _is_default(key: str, value: Any, flat: Mapping[str, Any]) -> bool:
     if key == _ZENFLOW or key.startswith(f"{_ZENFLOW}."):
-        # The section switches ZenFlow on by being there, so none of it may vanish.
+        # The presence of the section switches ZenFlow on, so none of it may be removed.
         return value is None
     field = field_of(key)
     if field is None:

@@ -1,11 +1,11 @@
 """Keys of a ds_config that are present and cannot act.
 
-"Cannot act" means: with the rest of the config as it is, every value that DeepSpeed accepts leads
-to the same training run, in what it computes, holds and sends. A value that DeepSpeed refuses is
-never inert, however useless its key: leaving it out would turn a run that dies into one that
-works. Keys that act outside the training steps (checkpoints, logs) do act. What a key could do in
-a model that calls DeepSpeed by itself (mixture of experts, `deepspeed.checkpointing`) is not
-judged here, and neither is DeepCompile.
+"Cannot act" means: with the rest of the config unchanged, every value that DeepSpeed accepts leads
+to the same training run: the same computation, memory and communication. A value that DeepSpeed
+refuses is never inert: leaving it out would turn a run that dies into one that works. Keys that act
+outside the training steps (checkpoints, logs) do act. Effects of a key in a model that calls
+DeepSpeed itself (mixture of experts, `deepspeed.checkpointing`) are not judged here, and neither is
+DeepCompile.
 """
 
 from collections.abc import Mapping
@@ -26,13 +26,13 @@ RULES = (*ZERO_RULES, *SECTION_RULES)
 def inert_keys(
     flat: Mapping[str, Any], *, world_size: int | None = None, partial: bool = False
 ) -> dict[str, str]:
-    """Return each key that is present but cannot act, with one sentence why.
+    """Return each key that is present but cannot act, with the reason.
 
     Args:
-        flat: a ds_config flattened to dotted keys; every spelling that DeepSpeed accepts.
-        world_size: data-parallel ranks; None when not known, which leaves out what depends on it.
-        partial: `flat` is a part of a config, such as a proposal: a key counts as inert only if
-            the part itself says so. Without it a missing key has DeepSpeed's default.
+        flat: a ds_config flattened to dotted keys, in any spelling that DeepSpeed accepts.
+        world_size: data-parallel ranks; None if unknown, which skips the rules that depend on it.
+        partial: `flat` is a part of a config, such as a proposal: a key counts as inert only if the
+        part determines it. Else a missing key has DeepSpeed's default.
 
     Example:
         >>> inert_keys({"zero_optimization.stage": 1, "zero_optimization.sub_group_size": 1000})
@@ -47,9 +47,9 @@ def _reason(key: str, flat: Mapping[str, Any], facts: Facts) -> str | None:
     name = current_key(key)
     field = field_of(key)
     if field is not None and flat[key] != "auto" and _is_refused(field, flat[key]):
-        return None  # wherever the key stands
+        return None  # in any section
     if is_superseded(key, flat):
-        return f"DeepSpeed takes {name if name in flat else 'the bf16 section'} instead"
+        return f"DeepSpeed uses {name if name in flat else 'the bf16 section'} instead"
     for rule in _rules_about(name):
         try:
             if rule.cannot_act(facts, flat[key]):

@@ -1,4 +1,4 @@
-"""What a rule about keys that cannot act is made of."""
+"""Rules about keys that cannot act."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ class Rule:
     keys: frozenset[str]
     """Documented dotted names; `section.*` is every key below a section."""
     cannot_act: Condition
-    """Sees the rest of the config and the key's own value."""
+    """Called with the facts of the config and the key's value."""
     why: str
     """One clause for a reader."""
     source: tuple[str, ...]
-    """Where DeepSpeed shows it, each `file: function`."""
+    """Evidence in DeepSpeed's source, each `file: function`."""
 
     def covers(self, key: str) -> bool:
         """Whether the rule is about a key."""
@@ -30,16 +30,16 @@ class Rule:
 
 @cache
 def _names(key: str) -> frozenset[str]:
-    """Return how rules may name a key: itself, or `section.*` for each section above it."""
+    """Return the names that match a key: itself, and `section.*` for each section above it."""
     parts = key.split(".")
     return frozenset({key, *(".".join(parts[:n]) + ".*" for n in range(1, len(parts)))})
 
 
 def rule(keys: frozenset[str], cannot_act: Condition, why: str, *source: str) -> Rule:
-    """Build a rule; what the arguments mean stands at `Rule`."""
+    """Build a rule; see `Rule` for the arguments."""
     return Rule(keys=keys, cannot_act=cannot_act, why=why, source=source)
 
 
 def below(section: str, keys: str) -> frozenset[str]:
-    """Return the dotted names of keys, given in one text, of a section."""
+    """Return the dotted names of a section's keys, which are given as one text."""
     return frozenset(f"{section}.{key}" for key in keys.split())

@@ -1,4 +1,4 @@
-"""When keys outside the `zero_optimization` section cannot act, as DeepSpeed 0.19.8 has it."""
+"""When keys outside the `zero_optimization` section cannot act, in DeepSpeed 0.19.8."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ def _switched_off(section: str) -> Condition:
 
 
 def _uses_no_file_io(facts: Facts, value: Any) -> bool:
-    # `use_gds` is refused where the accelerator is not CUDA, so switched on it is not judged.
+    # `use_gds` is refused where the accelerator is not CUDA, so it is not judged if it is on.
     return (
         value is not True
         and not facts.swaps_optimizer

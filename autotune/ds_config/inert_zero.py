@@ -1,8 +1,8 @@
 """When keys of the `zero_optimization` section cannot act: DeepSpeed 0.19.8, key by key.
 
-Every field of the section was looked up where it is read. A field without a rule acts at every
-stage that DeepSpeed accepts it in (`stage`, `offload_optimizer.device`, `sub_group_size`, ...), or
-acts on checkpoints only, which is acting.
+Every field of the section was checked where DeepSpeed reads it. A field without a rule acts at
+every stage that accepts it (`stage`, `offload_optimizer.device`, `sub_group_size`, ...), or acts on
+checkpoints only, which counts as acting.
 """
 
 from typing import Any
@@ -24,14 +24,14 @@ def _stage_is_not(*stages: int) -> Condition:
 
 
 def _accepts_reduce_scatter(facts: Facts) -> bool:
-    # With these, initialisation insists that reduce_scatter is off.
+    # With these, initialisation requires reduce_scatter to be off.
     return facts.value("gradient_predivide_factor") == 1 and not facts.value("prescale_gradients")
 
 
 def _reduces_without_scatter(facts: Facts, _value: Any) -> bool:
     return (
         facts.stage in (1, 2)
-        # Offload makes gradients contiguous whatever the config says.
+        # Offload makes gradients contiguous whatever the config sets.
         and facts.optimizer_device == "none"
         and not facts.zero("contiguous_gradients")
         and _accepts_reduce_scatter(facts)
@@ -43,7 +43,7 @@ def _stage_3_scatters_anyway(facts: Facts, _value: Any) -> bool:
         facts.stage == 3
         and not facts.zero("contiguous_gradients")
         and _accepts_reduce_scatter(facts)
-        # Muon insists that it is off, quantized gradients that it is on.
+        # Muon requires it to be off, quantized gradients require it to be on.
         and str(facts.value("optimizer.type")).lower() != "muon"
         and not facts.zero("zero_quantized_gradients")
     )
@@ -128,7 +128,7 @@ _PATH_RULES = (
         lambda facts, _value: (
             facts.uses_bf16_optimizer and bool(facts.value("managed_gradient_accumulation"))
         ),
-        "stage 1 in bf16 with fp32 gradient accumulation is done by BF16_Optimizer, which does "
+        "stage 1 in bf16 with fp32 gradient accumulation uses BF16_Optimizer, which does "
         "not read it",
         "runtime/engine.py: _do_optimizer_sanity_check",
         "runtime/engine.py: _configure_bf16_optimizer",
@@ -179,7 +179,7 @@ _PATH_RULES = (
     ),
     rule(
         _zero("stage3_max_live_parameters"),
-        # It limits gathering ahead, and nothing else: parameters are freed by reuse distance.
+        # It limits prefetching only: parameters are freed by reuse distance.
         lambda facts, _value: (
             facts.zero("stage3_prefetch_bucket_size") == 0
             and not facts.zero("stage3_allgather_sequential")

@@ -1,4 +1,4 @@
-"""One spelling of a ds_config: documented names, and today's fields for deprecated ones."""
+"""Normalizes the keys of a ds_config: documented names, and current fields for deprecated ones."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,10 +19,10 @@ _RENAMED = {
 
 
 def documented(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a flattened ds_config as DeepSpeed understands it, under its documented names.
+    """Return a flattened ds_config under its documented names.
 
-    Where a field is given twice, by its documented name and by another, the documented one is
-    taken; DeepSpeed refuses such a config. Deprecated fields become what DeepSpeed makes of them.
+    Where a field is set under its documented name and another, the documented one counts; DeepSpeed
+    refuses such a config. Deprecated fields are converted as DeepSpeed does.
 
     Example:
         >>> documented({"zero_optimization.prefetch_bucket_size": 7, "bfloat16.enabled": True})
@@ -47,7 +47,7 @@ def documented(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def current_key(key: str) -> str:
-    """Return the documented name of the field that a key sets, also if its own is deprecated.
+    """Return the documented name of the field that a key sets, also for a deprecated key.
 
     Example:
         >>> current_key("zero_optimization.cpu_offload")
@@ -58,9 +58,10 @@ def current_key(key: str) -> str:
 
 
 def is_superseded(key: str, flat: Mapping[str, Any]) -> bool:
-    """Whether a key does not count because another name of the same field is given too.
+    """Whether a key is ignored because the same field is set under another name.
 
-    The old section `bfloat16` is ignored beside `bf16`; two names of a pydantic field are refused.
+    The old section `bfloat16` is ignored if `bf16` is set; two names of a pydantic field are
+    refused.
     """
     if key.startswith("bfloat16."):
         # runtime/precision_config.py: the old section is read only where the new one is missing.

@@ -5,13 +5,15 @@ from datetime import datetime
 from typing import Any
 
 from autotune import dotted
+from autotune.ds_config.build import BATCH_KEYS, without_searched
+from autotune.errors import ExportError
 from autotune.evaluate.evaluator_kind import EvaluatorKind, not_shown
-from autotune.export.ds_config import exported_ds_config
 from autotune.job.cpu_threads import VARIABLE
 from autotune.job.launcher import Launcher
 from autotune.job.workload import Workload
 from autotune.lint.check import verdict_of
 from autotune.search.prelaunch_lint import lint_for
+from autotune.space.proposal import MODEL_PREFIX
 from autotune.study.candidate import TrialRecord
 from autotune.study.confirmation import LOSS_TOLERANCE, Confirmation
 from autotune.study.environment import THREADS_PER_RANK
@@ -233,3 +235,24 @@ def _memory(outcome: Outcome, ceiling_bytes: int) -> dict[str, Any]:
 def _ratio(ratio: Interval | None) -> dict[str, float | None]:
     ends = dict.fromkeys(("value", "low", "high")) if ratio is None else ratio.to_json()
     return {"ratio": ends["value"], "ratio_low": ends["low"], "ratio_high": ends["high"]}
+
+
+def exported_ds_config(study: StudyView) -> dict[str, Any]:
+    """Return the config of the study's winner, or of the baseline that it did not beat.
+
+    A key that the user's base config left to Hugging Face ("auto") stays "auto" if it was not
+    searched: the learning rate is in the user's TrainingArguments, not here.
+
+    Raises:
+        ExportError: nothing was confirmed.
+    """
+    exported = study.exported
+    if exported is None:
+        raise ExportError(
+            f"study {study.name}: no trial was confirmed, so there is nothing to export; go on "
+            "with `autotune run --resume`"
+        )
+    searched = [p.key for p in study.setup.space.parameters if not p.key.startswith(MODEL_PREFIX)]
+    kept = dotted.flatten(without_searched(study.setup.base, searched))
+    autos = {key: value for key, value in kept.items() if value == "auto" and key not in BATCH_KEYS}
+    return dotted.updated(exported.candidate.ds_config, autos)

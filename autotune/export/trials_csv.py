@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from autotune.evaluate.evaluator_kind import EvaluatorKind
 from autotune.search.confirm import run_label
 from autotune.study.candidate import TrialRecord
 from autotune.study.outcome import Outcome, Status
@@ -133,7 +134,7 @@ def _rejected_row(index: int, rejection: Rejection) -> dict[str, Any]:
     return {
         "label": f"rejected-{index:04d}",
         "source": rejection.candidate.source,
-        "evaluator": "modelled",
+        "evaluator": EvaluatorKind.MODELLED.value,
         "status": Status.REJECTED.value,
         "needed_bytes": rejection.needed_bytes,
         "reason": rejection.reason,

@@ -106,7 +106,7 @@ def gate(
 def _resolved(request: GateRequest, document: Document, record: "Record | None") -> ResolvedJob:
     recorded = None
     if record is not None:
-        from autotune.gate.baseline.recorded_job import recorded_job
+        from autotune.gate.baseline.record import recorded_job
 
         recorded = recorded_job(record)
     return resolve_job(

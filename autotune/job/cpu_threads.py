@@ -142,8 +142,8 @@ def check_cpu_threads(given: int | None) -> None:
         raise HardwareError(f"--cpu-threads {given}: must be at least 1")
 
 
-def launch_commands(count: int) -> Mapping[RankLauncher, str]:
-    """Return how each launcher is given a number of threads, for a shell."""
+def launch_commands(count: int | str) -> Mapping[RankLauncher, str]:
+    """Return how each launcher is given a number of threads, or a letter for it, in a shell."""
     setting = f"{VARIABLE}={count}"
     return {
         RankLauncher.TORCHRUN: f"{setting} torchrun ...",

@@ -9,7 +9,7 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?")
 
 def is_hub_name(name: str) -> bool:
     """Whether a name could be a model's on the Hub: ORG/NAME, or a NAME of its early days."""
-    return _HUB_NAME.fullmatch(name) is not None
+    return _HUB_NAME.fullmatch(name) is not None and not name.endswith(".json")
 
 
 def cached_config(name: str) -> Path | None:

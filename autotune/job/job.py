@@ -12,6 +12,7 @@ from typing import Any
 
 from autotune.errors import JobError
 from autotune.job.launcher import Launcher
+from autotune.job.workload import PRECISIONS
 
 WHAT, WHERE, HOW = "What is trained", "Where it runs", "How it is launched"
 """Panels of `--help`."""
@@ -114,6 +115,8 @@ class Job:
 
     def __post_init__(self) -> None:
         faults = [*self._out_of_range(), *self._contradictions()]
+        if self.precision not in (None, *PRECISIONS):
+            faults.append(f"--precision {self.precision}: must be one of {', '.join(PRECISIONS)}")
         if faults:
             raise JobError(*faults)
 

@@ -34,3 +34,7 @@ class Launcher(StrEnum):
     def starter(self) -> RankLauncher | None:
         """What starts the ranks; None if it does not say."""
         return RankLauncher(self.value) if self.value in set(RankLauncher) else None
+
+
+READERS = (Launcher.DEEPSPEED, Launcher.HF)
+"""Who may read a config first."""

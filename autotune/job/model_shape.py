@@ -36,7 +36,7 @@ _OPTIONAL = {
 _HEAD_SIZES = ("head_dim", "qk_nope_head_dim", "kv_channels", "attention_head_size", "d_kv")
 """Give the size of a head, which `hidden_size` then need not be a multiple of."""
 _NUM_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
-MAX_LAYERS = 256
+MAX_LAYERS = 400
 MAX_PARAMETERS = 1e14
 """Of a model whose memory is judged: more than has been published, and predicted in seconds."""
 
@@ -169,15 +169,15 @@ def require_judgeable(shape: ModelShape) -> None:
     where = f"--model {shape.name}"
     if shape.unmodelled:
         raise NotJudgedError(_left_out(shape.unmodelled, where=where))
-    if shape.num_hidden_layers > MAX_LAYERS:
-        raise NotJudgedError(
-            f"memory is not judged: {where}: num_hidden_layers={shape.num_hidden_layers}: models "
-            f"of at most {MAX_LAYERS} layers are predicted"
-        )
     if shape.num_parameters > MAX_PARAMETERS:
         raise NotJudgedError(
             f"memory is not judged: {where}: {shape.num_parameters:.3g} parameters: models of at "
             f"most {MAX_PARAMETERS:.0e} are predicted"
+        )
+    if shape.num_hidden_layers > MAX_LAYERS:
+        raise NotJudgedError(
+            f"memory is not judged: {where}: num_hidden_layers={shape.num_hidden_layers}: models "
+            f"of at most {MAX_LAYERS} layers are predicted"
         )
 
 

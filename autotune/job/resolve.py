@@ -15,7 +15,7 @@ from autotune.job.batch import Batch, resolve_batch
 from autotune.job.job import Job
 from autotune.job.job_file import find_job_file, read_job_file
 from autotune.job.launcher import Launcher
-from autotune.job.model_shape import ModelShape, load_model_shape
+from autotune.job.model_shape import ModelShape, load_model_shape, require_judgeable
 from autotune.job.origin import Fact, Origin, assumed_phrases
 from autotune.job.precision import precision_of
 from autotune.job.site import DEFAULT_CEILING, Site, resolve_site
@@ -222,11 +222,13 @@ def _attention(facts: Mapping[str, Fact], shape: ModelShape | None) -> Fact:
 
     Raises:
         WorkloadError: one is asked for that the model does not support.
-        NotJudgedError: transformers cannot build the model, or is not installed.
+        NotJudgedError: a part of the model is not modelled; or transformers cannot build it, or is
+            not installed.
     """
     asked = facts.get("attn_implementation")
     if shape is None or shape.hf_config.get(ASSUMED):
         return asked or _USUAL_ATTENTION
+    require_judgeable(shape)
     try:
         name = attention_of(shape)
     except AutotuneError as error:

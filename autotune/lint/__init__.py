@@ -1,1 +1,1 @@
-"""What is wrong with a ds_config: one small rule per fault."""
+"""Rules about a ds_config: one small rule per fault."""

@@ -1,4 +1,4 @@
-"""From a subject to its findings."""
+"""Applies the rules to a subject."""
 
 from collections.abc import Collection, Iterable
 
@@ -10,18 +10,18 @@ _ORDER = {severity: place for place, severity in enumerate(Severity)}
 
 
 def lint(subject: Subject, *, ignore: Collection[str] = ()) -> tuple[Finding, ...]:
-    """Return what is wrong with a config, worst first.
+    """Return the findings of all rules, worst first.
 
     Args:
         subject: the config and its launch.
-        ignore: ids of rules that are not asked.
+        ignore: ids of rules to skip.
     """
     found = [f for rule in RULES if rule.id not in ignore for f in rule.findings(subject)]
     return tuple(sorted(found, key=lambda finding: _ORDER[finding.severity]))
 
 
 def verdict_of(findings: Iterable[Finding]) -> Verdict:
-    """Return the verdict that the worst finding gives.
+    """Return the verdict of the worst finding.
 
     Example:
         >>> verdict_of([])

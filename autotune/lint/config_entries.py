@@ -16,21 +16,21 @@ class Entry:
     section: str
     """The path above it; empty at the top level."""
     key: str
-    """Its own name, which may hold dots."""
+    """The last part of the path, which may contain dots."""
     value: Any
     field: Field | None
     """None if DeepSpeed has no such field."""
 
 
 def entries(config: Mapping[str, Any], section: str = "") -> Iterator[Entry]:
-    """Yield the keys of a config that stand in sections which DeepSpeed knows.
+    """Yield the keys of a config in sections that DeepSpeed has.
 
-    Below an open section (`optimizer.params`) and below an unknown one nothing is yielded: what
-    stands there has no fields.
+    Nothing is yielded below an open section (`optimizer.params`) or an unknown one: keys there have
+    no fields.
     """
     for key, value in config.items():
         path = f"{section}.{key}" if section else str(key)
-        # A key may be any string: `"zero_optimization.stage"` at the top level is no field.
+        # A key may be any string: `"zero_optimization.stage"` at the top level is not a field.
         field = None if "." in str(key) else field_of(path)
         yield Entry(path=path, section=section, key=str(key), value=value, field=field)
         if field is not None and field.type == "section" and isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""What a config sets, in the words of DeepSpeed's engine, as far as it can be known.
+"""What a config sets, as DeepSpeed's engine reads it, as far as it is known.
 
 Every function returns None for what depends on something unknown: an "auto" that a launcher
-resolves, or a value of the wrong type, which is the type rule's to report.
+resolves, or a value of the wrong type, which the type rule reports.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from autotune.ds_config.fields.kind import bool_in, number_in
 from autotune.ds_config.fields.table import field_of
 from autotune.ds_config.key_aliases import current_key
 from autotune.lint.finding import Fix, Severity
-from autotune.lint.format_value import shown
+from autotune.lint.format_value import format_value
 from autotune.lint.rule import Fault
 from autotune.lint.subject import Subject
 
@@ -38,14 +38,14 @@ def value_of(subject: Subject, key: str) -> Any:
 
 
 def is_set(subject: Subject, key: str) -> bool:
-    """Whether the file sets a key, by any of its names, to something else than null."""
+    """Whether the file sets a key, by any of its names, to a value other than null."""
     return subject.value(key) is not None
 
 
 def flag(subject: Subject, key: str) -> bool | None:
     """Return a switch, or its default where the file does not set it.
 
-    Pydantic takes "true" and 1 for True, and so does this.
+    "true" and 1 are True, as in pydantic.
     """
     value = value_of(subject, key)
     if isinstance(value, bool):
@@ -60,7 +60,7 @@ def number(subject: Subject, key: str) -> float | None:
 
 
 def as_number(value: Any) -> float | None:
-    """Return a value if it is a number that can be calculated with.
+    """Return a value if it is a finite number; else None.
 
     Example:
         >>> as_number(5), as_number(True), as_number(float("inf")), as_number(10**400)
@@ -86,13 +86,13 @@ def precision(subject: Subject) -> str | None:
 
 
 def data_type(subject: Subject, key: str) -> str | None:
-    """Return a data type by its short name; None where the file sets none that exists."""
+    """Return a data type by its short name; None where the file does not set a valid one."""
     value = subject.value(key)
     return next((name for name, names in _PRECISION.items() if value in names), None)
 
 
 def uses_bf16_optimizer(subject: Subject) -> bool:
-    """Whether stage 1 is done by `BF16_Optimizer` instead of the ZeRO optimizer.
+    """Whether stage 1 uses `BF16_Optimizer` instead of the ZeRO optimizer.
 
     See `runtime/engine.py: _do_optimizer_sanity_check`.
     """
@@ -105,7 +105,7 @@ def uses_bf16_optimizer(subject: Subject) -> bool:
 
 
 def place(subject: Subject, key: str) -> str:
-    """Return the key of the file that sets a field or a section, by any name, old ones too.
+    """Return the key of the file that sets a field or a section, by any name, deprecated ones too.
 
     Example:
         >>> place(
@@ -132,27 +132,31 @@ def fault(
     fix: Fix | None = None,
     severity: Severity | None = None,
 ) -> Fault:
-    """Return a fault of a key, whose message begins with the key and its value.
+    """Return a fault of a key; its message starts with the key and its value.
 
     Args:
         subject: the config.
         key: documented name.
         text: the rule that the value breaks.
-        suggestion: the way out.
+        suggestion: how to fix it.
         fix: what `--fix` may do.
-        severity: where it is not the rule's own.
+        severity: None is the rule's.
     """
     where = place(subject, key)
     written = dotted.get(subject.config, where, subject.flat.get(where, _MISSING))
     if written is not _MISSING:
-        said = f"{where}={shown(written)}"
+        setting = f"{where}={format_value(written)}"
     else:
         field = field_of(key)
         default = field.default if field else None
-        said = f"{where} is not set" if default is None else f"{where}={shown(default)} by default"
+        setting = (
+            f"{where} is not set"
+            if default is None
+            else f"{where}={format_value(default)} by default"
+        )
     return Fault(
         field=where,
-        message=f"{said}: {text}",
+        message=f"{setting}: {text}",
         suggestion=suggestion,
         fix=fix,
         severity=severity,

@@ -1,4 +1,4 @@
-"""What a rule says about a ds_config."""
+"""The findings of rules about a ds_config."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,32 +9,32 @@ from autotune import dotted
 
 
 class Severity(StrEnum):
-    """How bad a finding is, in order."""
+    """Severity of a finding, in order."""
 
     ERROR = "error"
-    """DeepSpeed or the launcher refuses the config, the run dies, or it silently trains otherwise
-    than the config says."""
+    """DeepSpeed or the launcher refuses the config, the run dies, or it silently trains differently
+    from the config."""
     WARNING = "warning"
-    """It runs, and a careful colleague would ask."""
+    """It runs, but is probably not intended."""
     NOTE = "note"
     """Harmless; the verdict stays ok."""
 
 
 class RefusedBy(StrEnum):
-    """Who stops a run over a fault, if anybody does, when nobody asks the gate."""
+    """What stops a run with this fault, when the gate is not used."""
 
     PARSE = "parse"
-    """`DeepSpeedConfig`, when it reads the config: no device is needed to see it."""
+    """`DeepSpeedConfig`, when it reads the config; no device is needed."""
     INIT = "init"
     """`deepspeed.initialize`, or the first step."""
     LAUNCHER = "launcher"
     """The Hugging Face Trainer or Accelerate, before DeepSpeed sees the config."""
-    NOBODY = "nobody"
-    """The run goes on, and does not do what the config says."""
+    NOTHING = "nothing"
+    """Nothing; the run continues and does not do what the config sets."""
 
 
 class Verdict(StrEnum):
-    """What the gate says about a whole config."""
+    """The gate's result for a whole config."""
 
     OK = "ok"
     WARNING = "warning"
@@ -43,7 +43,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fix:
-    """A change that mends the fault and nothing else; safe to apply without asking."""
+    """A change that fixes the fault and nothing else; safe to apply automatically."""
 
     put: Mapping[str, Any] = field(default_factory=dict)
     """Dotted keys and the values to set."""
@@ -72,10 +72,10 @@ class Finding:
     message: str
     """Where, value, rule: one sentence."""
     suggestion: str | None = None
-    """The way out, for a reader."""
+    """How to fix it, for a reader."""
     fix: Fix | None = None
     """What `--fix` applies; None where only a person can decide."""
-    refused_by: RefusedBy = RefusedBy.NOBODY
+    refused_by: RefusedBy = RefusedBy.NOTHING
     line: int | None = None
     """Of the field in the file, from 1; None where there is no text."""
     column: int | None = None

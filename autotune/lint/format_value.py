@@ -1,4 +1,4 @@
-"""Values as they stand in messages."""
+"""Formats values for messages."""
 
 import json
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 _LONGEST = 40
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a value as JSON, cut where it is long.
 
     Example:
-        >>> shown({"device": None}), shown("x" * 99)
+        >>> format_value({"device": None}), format_value("x" * 99)
         ('{"device": null}', '"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...')
     """
     text = json.dumps(value, ensure_ascii=False, default=str)

@@ -1,7 +1,7 @@
 """The optimizers that DeepSpeed can build, and what each accepts.
 
-DeepSpeed 0.19.8, `runtime/engine.py: _configure_basic_optimizer`, and torch 2.13. A test holds the
-names equal to the signatures of what is installed.
+DeepSpeed 0.19.8, `runtime/engine.py: _configure_basic_optimizer`, and torch 2.13. A test compares
+the names with the installed signatures.
 """
 
 from autotune.lint.config_values import offload_device, value_of
@@ -39,14 +39,14 @@ TORCH = {
     ),
     "SparseAdam": ("lr", "betas", "eps", "maximize"),
 }
-"""`torch.optim`: everything that DeepSpeed has no name of its own for, written as here."""
+"""`torch.optim`: every class that DeepSpeed has no name for, with this spelling."""
 
 _ADAM = ("lr", "betas", "eps", "weight_decay", "amsgrad")
 _TORCH_ADAM = (*_ADAM, *_TORCH_FLAGS, "capturable", "fused")
 _FUSED_ADAM = (*_ADAM, "bias_correction", "set_grad_none")
 _CPU_ADAM = (*_ADAM, "bias_correction")
 _ADAM_SWITCHES = ("torch_adam", "adam_w_mode", "fp32_optimizer_states")
-"""What the engine takes out before it builds Adam."""
+"""What the engine removes before it builds Adam."""
 _LAMB = (*_ADAM, "bias_correction", "eps_inside_sqrt", "max_coeff", "min_coeff")
 _LION = ("lr", "betas", "weight_decay")
 _TORCH_ADAGRAD = (
@@ -57,7 +57,7 @@ MUON = (
     *("lr", "muon_lr", "adam_lr", "momentum", "weight_decay", "ns_method", "betas", "eps"),
     *("per_head_muon", *_ADAM_SWITCHES, "foreach"),
 )
-"""Others are dropped without a word."""
+"""Others are dropped silently."""
 
 _TESTED_CLASSES = (
     *("Adam", "AdamW", "Adagrad", "FusedAdam", "DeepSpeedCPUAdam", "ZenFlowCPUAdam"),
@@ -69,9 +69,9 @@ _CPU_CLASSES = ("DeepSpeedCPUAdam", "DeepSpeedCPULion", "ZenFlowCPUAdam")
 
 
 def configured_optimizer(subject: Subject) -> str | None:
-    """Return the optimizer that DeepSpeed builds from the config, by the name it goes by there.
+    """Return the optimizer that DeepSpeed builds from the config, by DeepSpeed's name.
 
-    None where the config names none, or the program brings one, which DeepSpeed then takes;
+    None where the config names none, or the program creates one, which DeepSpeed then uses;
     gpt-neox always does.
     """
     name = subject.value("optimizer.type")
@@ -82,7 +82,7 @@ def configured_optimizer(subject: Subject) -> str | None:
 
 
 def is_from_torch(name: str | None) -> bool:
-    """Whether DeepSpeed takes an optimizer from `torch.optim` as it is."""
+    """Whether DeepSpeed uses an unchanged optimizer of `torch.optim`."""
     return name in TORCH
 
 
@@ -92,7 +92,7 @@ def is_deepspeed_cpu(client: str) -> bool:
 
 
 def is_tested_class(client: str) -> bool:
-    """Whether ZeRO knows the class of a program's optimizer.
+    """Whether the class of a program's optimizer is tested with ZeRO.
 
     Example:
         >>> is_tested_class("torch.optim.AdamW"), is_tested_class("bitsandbytes.optim.AdamW")
@@ -104,15 +104,15 @@ def is_tested_class(client: str) -> bool:
 
 
 def is_tested(name: str) -> bool:
-    """Whether ZeRO knows what DeepSpeed builds for a name in the config.
+    """Whether the optimizer that DeepSpeed builds for a name is tested with ZeRO.
 
-    MuAdam and MuAdamW return torch's own classes.
+    MuAdam and MuAdamW are torch's classes.
     """
     return name in ("adam", "adamw", "adagrad", "lion", "muon", "muadam", "muadamw")
 
 
 def parameters_of(subject: Subject) -> tuple[str, ...] | None:
-    """Return what `optimizer.params` may hold; None where it is not known or not checked."""
+    """Return the valid keys of `optimizer.params`; None where they are not known or not checked."""
     name = configured_optimizer(subject)
     device = offload_device(subject, "optimizer")
     if name is None or device is None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from autotune.lint.finding import Finding, Fix, RefusedBy, Severity
+from autotune.lint.format_value import format_value
 from autotune.lint.rule_info import RuleInfo
 from autotune.lint.subject import Subject
 
@@ -31,7 +32,7 @@ class Rule(RuleInfo):
     """A rule that reads a config and its launch alone."""
 
     check: Check
-    refused_by: RefusedBy = RefusedBy.NOBODY
+    refused_by: RefusedBy = RefusedBy.NOTHING
     """Who would stop the run. A test holds `parse` true: the installed `DeepSpeedConfig` refuses
     each config in which such a rule finds an error, and no other."""
 
@@ -53,7 +54,7 @@ class Rule(RuleInfo):
 
 
 def rule(
-    identifier: str, severity: Severity, *, refused_by: RefusedBy = RefusedBy.NOBODY
+    identifier: str, severity: Severity, *, refused_by: RefusedBy = RefusedBy.NOTHING
 ) -> Callable[[Check], Rule]:
     """Make a rule of a function whose docstring is the rule's page.
 
@@ -80,3 +81,28 @@ def rule(
         )
 
     return make
+
+
+def located(subject: Subject, fault: Fault, *, rule: str, severity: Severity) -> Finding:
+    """Return the finding at the field as the file spells it.
+
+    Args:
+        subject: the config.
+        fault: its field by its documented name; the message says what is wrong with it, without
+            naming it.
+        rule: the rule's id.
+        severity: how bad it is here.
+    """
+    field = subject.spelled(fault.field)
+    value = subject.value(fault.field)
+    said = field if value is None or isinstance(value, dict) else f"{field}={format_value(value)}"
+    line, column = subject.position(field)
+    return Finding(
+        rule=rule,
+        severity=severity,
+        field=field,
+        message=f"{said}: {fault.message}" if said else fault.message,
+        suggestion=fault.suggestion,
+        line=line,
+        column=column,
+    )

@@ -1,7 +1,7 @@
 """The learning-rate schedules that DeepSpeed can build, and what each accepts.
 
-DeepSpeed 0.19.8, `runtime/lr_schedules.py`, and torch 2.13. A test holds the names equal to the
-signatures of what is installed.
+DeepSpeed 0.19.8, `runtime/lr_schedules.py`, and torch 2.13. A test compares the names with the
+installed signatures.
 """
 
 _WARMUP = ("warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type")

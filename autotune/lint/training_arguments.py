@@ -1,4 +1,4 @@
-"""What a ds_config must say beside a set of Hugging Face TrainingArguments.
+"""The values that Hugging Face TrainingArguments require in a ds_config.
 
 Source: transformers 5.24, integrations/deepspeed.py: `trainer_config_process` and
 `trainer_config_finalize`, and the defaults of training_args.py.
@@ -25,7 +25,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "bf16_full_eval": False,
 }
 _COMPLETE = "output_dir"
-"""An argument that nobody who writes all of them leaves out."""
+"""An argument that every complete file of arguments sets."""
 _SAME = {
     "train_micro_batch_size_per_gpu": "per_device_train_batch_size",
     "gradient_accumulation_steps": "gradient_accumulation_steps",
@@ -39,21 +39,21 @@ _SAME = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What transformers wants to see in a key."""
+    """The value that transformers expects in a key."""
 
     key: str
     value: Any
     argument: str
-    """What the value is called, or computed from, in TrainingArguments."""
+    """The argument that the value comes from, or the formula."""
 
 
 class TrainingArguments:
     """TrainingArguments as far as they are known.
 
     Args:
-        given: what the user's file says.
+        given: the arguments in the user's file.
         ranks: devices of the whole job; None if not known.
-        config_steps: the ds_config's accumulation, which the Trainer would have to agree with.
+        config_steps: the ds_config's accumulation, which the Trainer compares with its own.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class TrainingArguments:
         self._config_steps = config_steps
 
     def number(self, name: str) -> int | float | None:
-        """Return a number; None where it is not known, or no number."""
+        """Return a number; None where it is not known or not a number."""
         value = self._value(name)
         return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
@@ -111,17 +111,17 @@ class TrainingArguments:
         return self._given.get(name, default)
 
     def _is_on(self, precision: str) -> bool | None:
-        if self._is_said(precision):
+        if self._is_set(precision):
             return True
         # transformers refuses both at once.
         other = "bf16" if precision == "fp16" else "fp16"
-        return False if self._value(precision) is False or self._is_said(other) else None
+        return False if self._value(precision) is False or self._is_set(other) else None
 
-    def _is_said(self, precision: str) -> bool:
+    def _is_set(self, precision: str) -> bool:
         return True in (self._value(precision), self._value(f"{precision}_full_eval"))
 
     def _training_steps(self) -> int | float | None:
-        """Return the number of optimizer steps, which epochs alone do not tell."""
+        """Return the number of optimizer steps, which epochs alone do not determine."""
         steps = self.number("max_steps")
         if steps is not None and steps > 0:
             return steps

@@ -1,4 +1,4 @@
-"""Building DeepSpeed's ops on every node of a pool, before its first trial."""
+"""Builds DeepSpeed's ops on every node of a pool, before its first trial."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _CLASSES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Builder:
-    """The one slot of a node that builds there."""
+    """The slot of a node that builds there."""
 
     slot: Any
     host: str
@@ -33,15 +33,15 @@ class _Builder:
 def build_on_every_node(
     groups: Sequence[SlotGroup], ops: Sequence[str], *, on_note: Callable[[str], None]
 ) -> None:
-    """Have one slot of each node build the ops; returns at once where they are there already.
+    """Have one slot of each node build the ops; returns at once where they are built already.
 
     Args:
-        groups: of the pool.
+        groups: the pool's groups.
         ops: DeepSpeed's names.
-        on_note: told of each op that has to be compiled.
+        on_note: called for each op that has to be compiled.
 
     Raises:
-        HardwareError: an op cannot be built; the compiler's last lines are told.
+        HardwareError: an op cannot be built; the message has the compiler's last lines.
         DispatchError: a slot is gone.
     """
     waiting = _one_builder_a_node(groups)
@@ -58,7 +58,7 @@ def build_on_every_node(
                 if answer["why"] is not None:
                     raise HardwareError(
                         f"{builder.host}: DeepSpeed's op {answer['why']}\n"
-                        "`autotune doctor` says what the compilers lack"
+                        "`autotune doctor` checks the compilers"
                     )
             waiting = [builder for builder, answer in news if not answer["done"]]
     except ray.exceptions.RayError as error:

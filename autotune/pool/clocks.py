@@ -1,6 +1,6 @@
-"""Clocks, heat and power of one CUDA device while a rank runs on it, as NVML tells them.
+"""Clocks, heat and power of one CUDA device while a rank runs on it, as NVML reports them.
 
-Asked from the slot and never in the rank or its preloaded parent: a driver may start a thread for
+Read in the slot and never in the rank or its preloaded parent: a driver may start a thread for
 NVML, and a fork of a process with threads hangs.
 """
 
@@ -14,9 +14,9 @@ from autotune.pool import machine
 from autotune.study.outcome import DeviceClocks
 
 _PAUSE_S = 0.1
-"""Between two samples: a question costs the driver well under a millisecond."""
+"""Between two samples; one costs the driver well under a millisecond."""
 
-# nvml.h, nvmlClocksEventReason*; an idle device is no limit.
+# nvml.h, nvmlClocksEventReason*; idle is not a limit.
 _LIMITS = {
     0x002: "application clocks",
     0x004: "sw power cap",
@@ -38,7 +38,7 @@ class _Sample:
 
 
 class ClockMeter:
-    """Samples one device; tells nothing where there is none, or where its driver does not."""
+    """Samples one device; no samples without a device or without its driver's support."""
 
     def __init__(self, visible_device: str) -> None:
         self._device = visible_device
@@ -48,18 +48,18 @@ class ClockMeter:
         self._stack = contextlib.ExitStack()
 
     def sample(self) -> None:
-        """Take a sample, unless the last one is very young."""
+        """Take a sample, unless the last one is recent."""
         if not self._device or time.monotonic() < self._next_at:
             return
         sample = self._read()
         self._next_at = time.monotonic() + _PAUSE_S
         if sample is None:
-            self._device = ""  # not again
+            self._device = ""  # do not try again
         else:
             self._samples.append(sample)
 
     def take(self) -> DeviceClocks | None:
-        """Return what was seen since the last call, and start anew; None without a sample."""
+        """Return what was sampled since the last call, and start over; None without a sample."""
         samples, self._samples = self._samples, []
         if not samples:
             return None
@@ -78,7 +78,7 @@ class ClockMeter:
 
     def _read(self) -> _Sample | None:
         if self._nvml is None:
-            # Kept open: opening takes longer than all questions of a trial.
+            # Kept open: opening takes longer than all samples of a trial.
             self._nvml = self._stack.enter_context(machine.nvml())
         nvml = self._nvml
         if nvml is None:
@@ -99,4 +99,4 @@ def _power_w(nvml: Any, handle: Any) -> float | None:
     try:
         return float(nvml.nvmlDeviceGetPowerUsage(handle)) / 1e3
     except nvml.NVMLError:
-        return None  # a MIG instance has no power of its own
+        return None  # a MIG instance does not report power

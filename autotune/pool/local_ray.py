@@ -1,4 +1,4 @@
-"""Starting or joining a Ray cluster, and making sure that a started one ends with the driver."""
+"""Starts or joins a Ray cluster, and makes sure that a started one ends with the driver."""
 
 import contextlib
 import logging
@@ -28,20 +28,20 @@ def ray_cluster(address: str | None, *, num_cpus: int) -> Iterator[None]:
     Raises:
         HardwareError: no cluster answers at `address`.
     """
-    # Ray would ask a server of its makers; a tuner has no reason to.
+    # Disables Ray's usage report to its vendor.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if address is not None:
         with _joined(address):
             yield
         return
-    # Nobody reads such events without a dashboard, and a driver whose cluster has died before it
-    # (of a SIGTERM to the whole process group) would try for 5 s to send the last ones.
+    # Without a dashboard such events are not read, and a driver whose cluster died first (of a
+    # SIGTERM to the whole process group) would try for 5 s to send the last ones.
     os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
     with _watched() as watcher:
         try:
             with _undisturbed():
                 ray.init(
-                    # Else Ray would join a cluster that somebody has left running here.
+                    # Else Ray would join a cluster that is already running here.
                     address="local",
                     num_cpus=num_cpus,
                     include_dashboard=False,
@@ -51,7 +51,7 @@ def ray_cluster(address: str | None, *, num_cpus: int) -> Iterator[None]:
             watcher.write(STARTED)
             yield
         finally:
-            with contextlib.suppress(BrokenPipeError):  # somebody has killed the watcher
+            with contextlib.suppress(BrokenPipeError):  # the watcher was killed
                 watcher.write(CLOSING)
             ray.shutdown()
 
@@ -74,13 +74,13 @@ def _joined(address: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Put Ctrl-C off while Ray starts, and give the caller's handler of SIGTERM back afterwards.
+    """Delay Ctrl-C while Ray starts, and restore the caller's handler of SIGTERM afterwards.
 
-    An exception in the midst of `ray.init` leaves threads that crash the process at its end; and
-    Ray takes SIGTERM.
+    An exception during `ray.init` leaves threads that crash the process at its end; and Ray
+    replaces the handler of SIGTERM.
 
     Raises:
-        KeyboardInterrupt: somebody pressed Ctrl-C meanwhile; Ray is up.
+        KeyboardInterrupt: Ctrl-C was pressed meanwhile; Ray is up.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -102,9 +102,9 @@ def _undisturbed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _watched() -> Iterator[IO[bytes]]:
-    """Mark this process's descendants, and have a watcher end those that outlive it.
+    """Mark this process's descendants, and start a watcher that ends those that outlive it.
 
-    Gives the pipe to the watcher.
+    Yields the pipe to the watcher.
     """
     mark = uuid.uuid4().hex
     watcher = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What this machine has: memory, CPUs, CUDA devices. No torch."""
+"""Facts about this machine: memory, CPUs, CUDA devices. Does not import torch."""
 
 import os
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ import psutil
 _CGROUP = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
 _OOM_CONTROL = "memory.oom_control"
-"""Of cgroup v1; `oom_kill` stands there since Linux 4.13."""
+"""Of cgroup v1; it has `oom_kill` since Linux 4.13."""
 
 
 def host_memory_bytes() -> int:
-    """Return the memory that processes here may use: the least cgroup limit, else the machine's."""
+    """Return the memory that processes here may use: the lowest cgroup limit, or the machine's."""
     total: int = psutil.virtual_memory().total
     limits = [total]
     for folder in _memory_cgroups():
@@ -34,8 +34,8 @@ def num_cpus() -> int:
 def num_oom_kills() -> int:
     """Return how many processes of this cgroup the kernel has killed for memory so far.
 
-    Where no cgroup tells, those of the whole machine. Needs no kernel log, which containers do not
-    get to see.
+    Without a cgroup counter, those of the whole machine. Does not need the kernel log, which
+    containers cannot read.
     """
     folders = _memory_cgroups()
     counters = [folder / name for folder in folders for name in ("memory.events", _OOM_CONTROL)]
@@ -48,10 +48,10 @@ def num_oom_kills() -> int:
 
 
 def _memory_cgroups() -> list[Path]:
-    """Return the folders of this process's memory cgroup and those above it, its own first.
+    """Return the folders of this process's memory cgroup and of those above it, from the innermost.
 
-    In a container without a cgroup namespace, the path that the kernel tells is the host's; only
-    the root of the mount is there, and is the container's own.
+    In a container without a cgroup namespace, the kernel reports the path on the host; only the
+    root of the mount exists, and it is the container's.
     """
     folders: list[Path] = []
     for line in _text(_PROC / "self" / "cgroup").splitlines():
@@ -113,9 +113,9 @@ def cuda_used_bytes(visible_device: str) -> int:
 
 
 def cuda_processes(visible_device: str) -> tuple[tuple[int, int], ...]:
-    """Return the process numbers on one CUDA device, and the bytes that each holds.
+    """Return the process ids on one CUDA device, and the bytes that each holds.
 
-    In a container they may be numbers of the host, or none although there are some.
+    In a container these may be ids of the host, or missing.
     """
     with nvml() as pynvml:
         if pynvml is None or not visible_device:
@@ -137,7 +137,7 @@ def cuda_driver() -> tuple[str, tuple[int, int]] | None:
 
 
 def process_name(pid: int) -> str:
-    """Return what a process is called; `?` for one that is not to be seen from here."""
+    """Return the name of a process; `?` for one that is not visible from here."""
     try:
         return psutil.Process(pid).name()
     except psutil.Error:
@@ -145,7 +145,7 @@ def process_name(pid: int) -> str:
 
 
 def ray_processes() -> tuple[int, ...]:
-    """Return the process numbers of Ray's node managers on this machine, whoever started them."""
+    """Return the process ids of all Ray node managers on this machine."""
     found = []
     for process in psutil.process_iter(["name", "status"]):
         if process.info["name"] == "raylet" and process.info["status"] != psutil.STATUS_ZOMBIE:
@@ -162,7 +162,7 @@ def nvml_handle(pynvml: Any, visible_device: str) -> Any:
 
 @contextmanager
 def nvml() -> Iterator[Any]:
-    """Open NVML; gives None without a driver."""
+    """Open NVML; yields None without a driver."""
     import pynvml
 
     try:

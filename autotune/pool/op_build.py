@@ -1,4 +1,4 @@
-"""A build of DeepSpeed's ops on one node: the process that a slot starts, and its news."""
+"""A build of DeepSpeed's ops on one node: the process that a slot starts, and its events."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ class OpBuild:
 
     Args:
         ops: DeepSpeed's names.
-        environment: the ranks'; what is built must be what they would build.
+        environment: that of the ranks, so that the build is the one they would make.
     """
 
     def __init__(self, ops: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -41,8 +41,8 @@ class OpBuild:
         """Wait for the end, at most `wait_s` seconds; not to be called after it.
 
         Returns:
-            `building`, the ops that compilers have been started for since the last call; `done`;
-            and `why` it failed, or None.
+            `building`, the ops whose compilation started since the last call; `done`; and `why` it
+            failed, or None.
         """
         try:
             self._process.wait(wait_s)
@@ -58,7 +58,7 @@ class OpBuild:
         return {"building": building, "done": done, "why": self._why}
 
     def stop(self) -> None:
-        """End it, with its compilers."""
+        """End the build and its compilers."""
         kill_group(self._process.pid)
         self._process.wait()
         self._close()

@@ -28,10 +28,10 @@ class SlotGroup:
     visible_devices: tuple[str, ...]
     """CUDA_VISIBLE_DEVICES of each slot; empty strings on CPU slots."""
     facts: tuple[dict[str, Any], ...]
-    """What each slot said of itself (`Slot.describe`)."""
+    """What each slot reported (`Slot.describe`)."""
 
     def place(self, rank: int, *, master_port: int) -> Place:
-        """Return where a rank stands; ranks of a node are contiguous."""
+        """Return the place of a rank; ranks of a node are contiguous."""
         here = [r for r, node in enumerate(self.nodes) if node == self.nodes[rank]]
         return Place(
             rank=rank,
@@ -45,7 +45,7 @@ class SlotGroup:
 
 
 def num_devices(device_kind: str) -> int:
-    """Return the devices of that kind that the cluster has."""
+    """Return the number of devices of a kind in the cluster."""
     return int(ray.cluster_resources().get(_resource(device_kind), 0))
 
 
@@ -53,7 +53,7 @@ def reserve_groups(group_size: int, *, num_groups: int, device_kind: str) -> lis
     """Reserve placement groups of `group_size` bundles.
 
     Raises:
-        HardwareError: not one group can be placed (devices taken by other jobs, say).
+        HardwareError: no group can be placed, for example because other jobs hold the devices.
     """
     bundle = {"CPU": 1.0} | ({"GPU": 1.0} if device_kind == "cuda" else {})
     groups = [placement_group([bundle] * group_size, strategy="PACK") for _ in range(num_groups)]
@@ -71,14 +71,14 @@ def reserve_groups(group_size: int, *, num_groups: int, device_kind: str) -> lis
 
 
 def open_group(group: PlacementGroup, *, device_kind: str, model_type: str) -> SlotGroup:
-    """Start a slot per bundle; the preloaded parents go on loading behind it.
+    """Start a slot per bundle; the preloaded parents continue to load in the background.
 
     Raises:
         DispatchError: a slot did not start.
     """
     table = placement_group_table(group)
     bundle_nodes: dict[int, str] = table["bundles_to_node_id"]
-    # Ranks of a node stand together, as with DeepSpeed's launcher.
+    # Ranks of a node are contiguous, as with DeepSpeed's launcher.
     order = sorted(bundle_nodes, key=lambda index: (bundle_nodes[index], index))
     nodes = tuple(bundle_nodes[index] for index in order)
     actor = ray.remote(num_cpus=1, num_gpus=1 if device_kind == "cuda" else 0)(Slot)

@@ -26,7 +26,7 @@ _CLOSE_SLOTS_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolRequest:
-    """What a study needs of a pool."""
+    """What a study needs from a pool."""
 
     world_size: int
     """Ranks of one trial."""
@@ -37,15 +37,15 @@ class PoolRequest:
     ray_address: str | None = None
     """Of a running cluster; None starts one on this machine."""
     emulate: bool | None = False
-    """Whether one device plays one rank of a trial, instead of a device for each; None leaves it to
-    the devices there are: one for each rank if they suffice."""
+    """Whether one device emulates one rank of a trial, instead of a device for each; None decides
+    by the number of devices."""
     offers_emulation: bool = True
-    """Whether the command has an `--evaluator emulated`, to name where devices are too few."""
+    """Whether the command has `--evaluator emulated`, to suggest it with too few devices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolRun:
-    """One trial's reports and circumstances."""
+    """One trial's reports, neighbours and duration."""
 
     reports: tuple[RankReport, ...]
     neighbours: tuple[int, ...]
@@ -75,7 +75,7 @@ class Pool:
     def _open(self) -> None:
         request = self.request
         if request.ray_address is None:
-            # Before Ray starts: a wrong --gpus should not take ten seconds.
+            # Before Ray starts: a wrong --gpus is reported at once, not after ten seconds.
             _require_devices(request, _devices_here(request.device_kind), where="this machine")
         num_cpus = max(machine.num_cpus(), len(machine.cuda_device_names()))
         self._stack.enter_context(ray_cluster(request.ray_address, num_cpus=num_cpus))
@@ -123,16 +123,16 @@ class Pool:
 
     @property
     def device_model(self) -> str:
-        """What the driver calls the pool's devices; `cpu` for CPU slots.
+        """The driver's name of the pool's devices; `cpu` for CPU slots.
 
         Raises:
-            HardwareError: they are not all of one model, so trials could not be compared.
+            HardwareError: they are of several models, so trials cannot be compared.
         """
         models = {str(facts["device_name"]) for group in self.groups for facts in group.facts}
         if len(models) > 1:
             raise HardwareError(
                 f"the pool has devices of several models: {', '.join(sorted(models))}; a study "
-                "compares trials, so give it devices of one"
+                "compares trials; give it devices of one model"
             )
         return models.pop()
 
@@ -154,13 +154,13 @@ class Pool:
 
     @property
     def host_memory_bytes(self) -> int:
-        """The least memory of any node."""
+        """The smallest memory of any node."""
         return min(
             int(facts["host_memory_bytes"]) for group in self.groups for facts in group.facts
         )
 
     def _smallest_share(self, fact: str) -> int:
-        """Return a fact of the nodes divided by the slots on each, the smallest."""
+        """Return the smallest value of a fact of the nodes, divided by the slots on each."""
         nodes = [node for group in self.groups for node in group.nodes]
         return min(
             int(facts[fact]) // nodes.count(node)
@@ -170,16 +170,16 @@ class Pool:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know of the slots' environment, each thing once."""
-        told = [note for group in self.groups for facts in group.facts for note in facts["notes"]]
-        return tuple(dict.fromkeys(told))
+        """Notes for the user about the slots' environment, without duplicates."""
+        notes = [note for group in self.groups for facts in group.facts for note in facts["notes"]]
+        return tuple(dict.fromkeys(notes))
 
     def build_ops(self, ops: Sequence[str], *, on_note: Callable[[str], None]) -> None:
-        """Have DeepSpeed's ops built on every node, so that no trial has to.
+        """Build DeepSpeed's ops on every node, so that no trial has to.
 
         Args:
             ops: DeepSpeed's names of those that any trial may load.
-            on_note: told of each op that has to be compiled.
+            on_note: called for each op that has to be compiled.
 
         Raises:
             HardwareError: an op cannot be built.
@@ -193,9 +193,9 @@ class Pool:
 
         Args:
             spec: the trial.
-            number: what its neighbours list it as.
+            number: the trial's, listed by its neighbours.
             alone: no other trial on the same nodes meanwhile.
-            on_mark: told of the ranks' progress, from this thread.
+            on_mark: called for the ranks' progress, from this thread.
 
         Raises:
             DispatchError: a slot is gone.
@@ -231,14 +231,14 @@ class Pool:
         return tuple(report.probed for report in reports if report.probed is not None)
 
     def cancel(self) -> None:
-        """End running trials within about a second; what lives on after two is left to `close`."""
+        """End running trials within about a second; `close` ends those that are left after two."""
         self._cancelled.set()
 
     def close(self) -> None:
         """End everything that this pool started.
 
-        Takes seconds, even if Ray has died already, or if the kernel needs longer for a rank: that
-        one has its SIGKILL, and nobody waits for it.
+        Takes seconds, even if Ray has died already, or if the kernel needs longer for a rank: it
+        has received SIGKILL and is not waited for.
         """
         self.cancel()
         self._stack.close()
@@ -256,7 +256,7 @@ class Pool:
 
 
 def _close_slots(groups: Sequence[SlotGroup]) -> None:
-    # One that is at something answers too late, and leaves a folder of logs behind.
+    # A busy slot answers too late, and leaves a folder of logs behind.
     if ray.is_initialized():
         closing = [slot.close.remote() for group in groups for slot in group.slots]
         with contextlib.suppress(ray.exceptions.RayError):
@@ -264,9 +264,9 @@ def _close_slots(groups: Sequence[SlotGroup]) -> None:
 
 
 def _remove(group: object) -> None:
-    # Of a cluster that goes on; our own one ends with all its groups, and if it has died before
-    # us, Ray would wait a minute for an answer and then end this process.
-    # Removing the group ends its actors; on a closed connection there is nothing to do.
+    # Only for a cluster that keeps running; a local one ends with all its groups, and if it has
+    # died already, Ray would wait a minute for an answer and then end this process. Removing the
+    # group ends its actors; on a closed connection there is nothing to do.
     if ray.is_initialized():
         ray.util.remove_placement_group(group)
 
@@ -278,7 +278,7 @@ def _devices_here(device_kind: str) -> int:
 
 
 def _emulates(request: PoolRequest, available: int) -> bool:
-    """Whether one device plays one rank; on CPU slots only if that was asked for."""
+    """Whether one device emulates one rank; on CPU slots only on request."""
     if request.emulate is not None:
         return request.emulate
     return request.device_kind == "cuda" and available < request.world_size
@@ -292,7 +292,7 @@ def _require_devices(request: PoolRequest, available: int, *, where: str) -> Non
     choices = [f"--gpus {available}"] if available else []
     if available and request.offers_emulation:
         choices.append(
-            f"--evaluator emulated, where one of them plays one rank of {request.world_size}"
+            f"--evaluator emulated, where one of them emulates one rank of {request.world_size}"
         )
     if request.device_kind == "cuda" and request.ray_address is None:
         cpus = machine.num_cpus()

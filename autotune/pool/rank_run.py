@@ -1,4 +1,4 @@
-"""What a slot knows of the rank that runs, or ran, on its device."""
+"""A slot's record of the rank that runs, or ran, on its device."""
 
 import signal
 import time
@@ -14,7 +14,7 @@ _MAX_LOG_BYTES = 8 << 20
 
 
 class RankRun:
-    """What is known of the rank that runs, or ran, here."""
+    """The state of the rank that runs, or ran, here."""
 
     def __init__(self, spec: Mapping[str, Any], rank: int, log: Path, name: str) -> None:
         self._silence = spec["hang_timeouts_s"]
@@ -44,11 +44,11 @@ class RankRun:
 
     @property
     def hang_timeouts_s(self) -> float:
-        """How long the rank may go without a mark in the phase that it is in."""
+        """How long the rank may go without a mark in its current phase."""
         return float(self._silence[self._phase.value])
 
     def take(self, event: Mapping[str, Any]) -> None:
-        """Take in one event of the rank or of its parent."""
+        """Process one event of the rank or of its parent."""
         match event["kind"]:
             case "forked":
                 self.pid = event["pid"]
@@ -85,7 +85,7 @@ class RankRun:
         needed_bytes: int | None = None,
         short_bytes: int | None = None,
     ) -> None:
-        """Note why the rank failed; the first reason stays."""
+        """Record why the rank failed; the first reason is kept."""
         if self._failure is None and self._measurement is None and self._probed is None:
             self._failure = {
                 "kind": kind.value,
@@ -104,7 +104,7 @@ class RankRun:
         elif code < 0:
             self.fail(FailureKind.SIGNAL, f"killed by {signal.Signals(-code).name}")
         else:
-            self.fail(FailureKind.SIGNAL, f"exited with code {code} before it had reported")
+            self.fail(FailureKind.SIGNAL, f"exited with code {code} before it reported")
 
     def is_suspended(self) -> bool:
         """Return whether the process is stopped by a signal (state T), not hung in a call."""
@@ -117,7 +117,7 @@ class RankRun:
     def report(self, clocks: DeviceClocks | None) -> dict[str, Any]:
         """Return the rank's `autotune.trial.report.RankReport` as JSON values."""
         log = ""
-        told = clocks.to_json() if clocks else None
+        clock_values = clocks.to_json() if clocks else None
         if self._log.exists():
             with self._log.open("rb") as file:
                 log = file.read(_MAX_LOG_BYTES).decode("utf-8", errors="replace")
@@ -126,7 +126,7 @@ class RankRun:
             "rank": self.rank,
             "device": self._name,
             "log": log,
-            "measurement": self._measurement and {**self._measurement, "clocks": told},
+            "measurement": self._measurement and {**self._measurement, "clocks": clock_values},
             "stop": self._stop,
             "probed": self._probed,
             "failure": self._failure,

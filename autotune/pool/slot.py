@@ -37,21 +37,21 @@ from autotune.trial.process_exit import kill_group
 _PRELOAD_S = 300.0
 """Importing torch, DeepSpeed and transformers from a cold network disk takes minutes."""
 _EMPTY_S = 30.0
-"""How long a driver may take to give back the memory of a rank that is gone."""
+"""How long a driver may take to free the memory of a rank that has ended."""
 _NEGLIGIBLE_BYTES = 64 << 20
 _STACKS_S = 0.3
-"""How long a hung rank gets to write its stacks before it is killed."""
+"""How long a hung rank has to write its stacks before it is killed."""
 _KILL_S = 30.0
 
 
 class Slot:
-    """A device with a preloaded parent; at most one rank lives here at a time.
+    """A device with a preloaded parent; at most one rank runs here at a time.
 
-    Every method returns within seconds: the driver asks again, so that it can also say stop.
+    Every method returns within seconds: the driver polls, so that it can also stop the rank.
     """
 
     def __init__(self, device_kind: str, model_type: str) -> None:
-        # Ray sets CUDA_VISIBLE_DEVICES to what it gave this worker.
+        # Ray sets CUDA_VISIBLE_DEVICES to the devices of this worker.
         self._visible_devices = (
             os.environ.get("CUDA_VISIBLE_DEVICES", "") if device_kind == "cuda" else ""
         )
@@ -66,13 +66,13 @@ class Slot:
         self._full_since: float | None = None
         self._events_fd = -1
         self._num_starts = 0
-        """Of the parent, since one was last ready."""
+        """Starts of the parent since one was last ready."""
         # From __init__, which Ray runs on the worker's main thread: the parent's death signal
         # follows the thread that started it.
         self._start_parent()
 
     def describe(self) -> dict[str, Any]:
-        """Return what the driver needs to know of this device."""
+        """Return the facts about this device that the driver needs."""
         device_name, device_bytes = cuda_device(self._visible_devices)
         return {
             "host": platform.node(),
@@ -88,19 +88,19 @@ class Slot:
         }
 
     def _notes(self) -> list[str]:
-        """Return what a user should know of the ranks' environment."""
+        """Return notes for the user about the ranks' environment."""
         given = os.environ.get(cuda_arch_list.VARIABLE, "")
         if self._device_kind != "cuda" or cuda_arch_list.is_readable(given):
             return []
         cured = cuda_arch_list.readable(given)
-        told = f"the ranks get {cured}" if cured else "the ranks ask their devices instead"
+        remedy = f"the ranks get {cured}" if cured else "the ranks ask their devices instead"
         return [
             f"{platform.node()}: {cuda_arch_list.VARIABLE}={given}: DeepSpeed's builder cannot "
-            f"read it; {told}"
+            f"read it; {remedy}"
         ]
 
     def build_ops(self, ops: Sequence[str]) -> None:
-        """Begin to build DeepSpeed's ops for all slots of this node."""
+        """Start to build DeepSpeed's ops for all slots of this node."""
         self._build = OpBuild(ops, os.environ | _parent_environment(self._device_kind))
 
     def poll_build(self, wait_s: float) -> dict[str, Any]:
@@ -112,10 +112,10 @@ class Slot:
         """Wait until a rank can be launched, at most `wait_s` seconds; return whether it can.
 
         Raises:
-            DispatchError: the parent cannot be had.
+            DispatchError: the parent does not start.
         """
         if self._run is not None:
-            self.stop("another trial begins here")
+            self.stop("another trial starts here")
         if not self._ready:
             self._pump(wait_s)
         if self._parent.poll() is not None or time.monotonic() > self._preloaded_until:
@@ -127,13 +127,13 @@ class Slot:
         return self._ready and self._is_empty(wait_s)
 
     def _is_empty(self, wait_s: float) -> bool:
-        """Return whether the device has its memory back from the rank before.
+        """Return whether the device has freed the memory of the previous rank.
 
         Raises:
-            DispatchError: it has not for too long; somebody else uses the device.
+            DispatchError: it has not after a long time; another process uses the device.
         """
         used = cuda_used_bytes(self._visible_devices)
-        # What was still ending when this slot began is no part of an empty device.
+        # Processes that were still ending when this slot started do not count.
         self._used_when_empty = min(self._used_when_empty, used)
         left = used - self._used_when_empty
         if left <= _NEGLIGIBLE_BYTES:
@@ -143,25 +143,25 @@ class Slot:
         self._full_since = self._full_since or now
         if now - self._full_since > _EMPTY_S:
             raise DispatchError(
-                f"{self._name}: {left} bytes are in use that no rank of ours holds"
-                f"{_holders(self._visible_devices)}; a trial beside another program would measure "
+                f"{self._name}: {left} bytes are in use by another process"
+                f"{_holders(self._visible_devices)}; a trial next to another program would measure "
                 "both"
             )
         time.sleep(min(wait_s, 0.1))
         return False
 
     def launch(self, program: str, spec: Mapping[str, Any], place: Mapping[str, Any]) -> None:
-        """Fork a rank; `ready` has said that it can be.
+        """Fork a rank; call `ready` first.
 
         Raises:
-            DispatchError: the parent is gone.
+            DispatchError: the parent has ended.
         """
         log = Path(self._log_folder.name) / f"{spec['label']}-rank-{place['rank']}.log"
         self._command({"program": program, "spec": spec, "place": {**place, "log_path": str(log)}})
         self._run = RankRun(spec, place["rank"], log, self._name)
 
     def poll(self, wait_s: float) -> dict[str, Any]:
-        """Wait for news of the rank, at most `wait_s` seconds.
+        """Wait for events of the rank, at most `wait_s` seconds.
 
         Returns:
             `marks`, the progress since the last call; `port` of the rendezvous store, once rank 0
@@ -182,7 +182,7 @@ class Slot:
         }
 
     def stop(self, why: str) -> dict[str, Any] | None:
-        """End the rank if it still lives, wait until it is gone, and return its report.
+        """End the rank if it still runs, wait until it has ended, and return its report.
 
         None if there is no rank: `poll` has returned its report.
         """
@@ -195,7 +195,7 @@ class Slot:
         return self._finish(run)
 
     def close(self) -> None:
-        """Remove this slot's files; where its cluster goes on, nobody else would."""
+        """Remove this slot's files; in a cluster that keeps running nothing else removes them."""
         self._log_folder.cleanup()
 
     @property
@@ -242,16 +242,16 @@ class Slot:
         try:
             wire.send(self._parent.stdin.fileno(), "fork", **command)
         except BrokenPipeError as error:
-            raise DispatchError(f"{self._name}: the preloaded parent is gone") from error
+            raise DispatchError(f"{self._name}: the preloaded parent has ended") from error
 
     def _pump(self, wait_s: float) -> None:
-        """Take in what the parent and its rank have written."""
+        """Process what the parent and its rank have written."""
         if not self._selector.select(wait_s):
             self._sample_clocks()
             return
         chunk = os.read(self._events_fd, 1 << 16)
         if not chunk:
-            # The parent is gone, and by its death signal the rank as well.
+            # The parent has ended, and by its death signal the rank too.
             self._parent.wait()
             self._ready = False
             if self._run and self._run.ended is None:
@@ -276,12 +276,12 @@ class Slot:
             self._clocks.sample()
 
     def _end_hung(self, run: RankRun) -> None:
-        """Ask a rank that went silent for its stacks, then end it."""
+        """Have a hung rank write its stacks, then end it."""
         suspended = run.is_suspended()
         how = "is stopped (SIGSTOP)" if suspended else "sent no progress mark"
         run.fail(FailureKind.HUNG, f"{how} for {run.hang_timeouts_s:.0f} s in {run.where}")
         if run.pid and not suspended:
-            with contextlib.suppress(ProcessLookupError):  # it has ended this very moment
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
                 os.kill(run.pid, signal.SIGUSR1)
             time.sleep(_STACKS_S)
         self._kill(run)
@@ -293,7 +293,7 @@ class Slot:
                 kill_group(run.pid)
             self._pump(0.1)
             if time.monotonic() > deadline:
-                # In the kernel, most likely: a driver that hangs. Nothing can run here any more.
+                # Probably a driver that hangs in the kernel. Nothing can run here any more.
                 raise DispatchError(
                     f"{self._name}: rank {run.rank} (process {run.pid}) cannot be killed"
                 )
@@ -304,7 +304,7 @@ class Slot:
 
 
 def _holders(visible_devices: str) -> str:
-    """Return who uses a device, as far as NVML tells."""
+    """Return which processes use a device, as far as NVML reports them."""
     holders = cuda_processes(visible_devices)
     if not holders:
         return ""

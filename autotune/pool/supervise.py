@@ -1,4 +1,4 @@
-"""One trial on one slot group: launch, follow, and end it everywhere if it ends anywhere."""
+"""One trial on one slot group: launches and follows it, and ends all ranks when one ends."""
 
 import math
 import threading
@@ -16,14 +16,14 @@ from autotune.trial.report import RankReport
 from autotune.trial.spec import TrialSpec
 
 OnMark = Callable[[str, int, Phase, str], None]
-"""Told of progress: the trial's label, rank, phase, and a word on where in it."""
+"""Called for progress: the trial's label, rank, phase, and where in the phase."""
 
 _POLL_S = 0.5
 _GRACE_S = 1.0
-"""How long other ranks get to report by themselves after the first failure: the cause may arrive
-after its consequence (gloo: within 40 ms either way)."""
+"""How long other ranks have to report after the first failure: the cause may arrive after its
+consequence (gloo: within 40 ms either way)."""
 _ABANDON_S = 2.0
-"""How long slots get to answer after an interruption. The kernel may need a minute for a killed
+"""How long slots have to answer after an interruption. The kernel may need a minute for a killed
 rank with 100 GB of pinned memory, and a slot of a cluster that has died never answers."""
 
 
@@ -40,7 +40,7 @@ def run_ranks(
 
     Raises:
         DispatchError: a slot is gone; or `cancelled` was set before a rank was launched, or a slot
-            has not ended its rank within two seconds of it.
+        did not end its rank within two seconds.
     """
     answers = _Answers(spec.label, cancelled)
     try:
@@ -53,7 +53,7 @@ def run_ranks(
 
 
 class _Answers:
-    """Takes in what slots answer, for as long as nobody interrupts."""
+    """Collects the answers of slots, until the run is interrupted."""
 
     def __init__(self, label: str, cancelled: threading.Event) -> None:
         self.label = label
@@ -61,10 +61,10 @@ class _Answers:
         self._abandon_at = math.inf
 
     def of(self, refs: Sequence[Any]) -> list[Any]:
-        """Return the answers, in order, once all are there.
+        """Return the answers in order, once all have arrived.
 
         Raises:
-            DispatchError: the run was interrupted, and some slots go on without an answer.
+            DispatchError: the run was interrupted, and some slots did not answer.
         """
         waiting = list(refs)
         while waiting:
@@ -81,7 +81,7 @@ class _Answers:
 
 
 def _wait_ready(group: SlotGroup, answers: _Answers, cancelled: threading.Event) -> None:
-    """Return when every slot can fork; in a study's first trial the parents may still load."""
+    """Wait until every slot can fork; in a study's first trial the parents may still load."""
     waiting = list(group.slots)
     while not cancelled.is_set():
         ready = answers.of([slot.ready.remote(_POLL_S) for slot in waiting])
@@ -149,7 +149,7 @@ class _Followed:
         self._polls[self._group.slots[rank].poll.remote(_POLL_S)] = rank
 
     def _take(self, ref: Any) -> int:
-        """Take in one slot's answer; return its rank."""
+        """Process one slot's answer; return its rank."""
         rank = self._polls.pop(ref)
         news = ray.get(ref)
         for phase, where in news["marks"]:
@@ -162,7 +162,7 @@ class _Followed:
         return rank
 
     def _stop(self, why: str) -> None:
-        """End what still runs, everywhere at once: the kernel may need seconds for each rank."""
+        """End the running ranks, all at once: the kernel may need seconds for each."""
         stops = {rank: self._group.slots[rank].stop.remote(why) for rank in self._polls.values()}
         self._answers.of(list(self._polls))
         for ref in list(self._polls):

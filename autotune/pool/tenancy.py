@@ -1,4 +1,4 @@
-"""Which slot groups are free, who runs beside whom, and who must run alone. No Ray here."""
+"""Which slot groups are free, which trials share a node, and which must run alone. Without Ray."""
 
 import threading
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ class Tenant:
     number: int
     group: int
     neighbours: set[int] = field(default_factory=set)
-    """Trials that held a group on the same node at any time since this one began."""
+    """Trials that held a group on the same node at any time since this one started."""
 
 
 class Tenancy:
@@ -34,19 +34,19 @@ class Tenancy:
 
         Args:
             number: the trial's.
-            alone: wait until no other trial runs on the group's nodes, and let none come.
+            alone: wait until no other trial runs on the group's nodes, and admit none.
         """
         with self._changed:
             ticket = self._next_ticket
             self._next_ticket += 1
-            # In turn: else trials that must run alone would wait for ever.
+            # In order: else trials that must run alone would wait forever.
             self._changed.wait_for(lambda: ticket == self._now_serving)
             self._changed.wait_for(lambda: self._choose(alone=alone) is not None)
             group = self._choose(alone=alone)
             assert group is not None
             self._now_serving += 1
             tenant = Tenant(number=number, group=group)
-            for other in self._beside(group):
+            for other in self._neighbours(group):
                 tenant.neighbours.add(other.number)
                 other.neighbours.add(number)
             self._tenants[group] = tenant
@@ -56,7 +56,7 @@ class Tenancy:
             return tenant
 
     def release(self, tenant: Tenant) -> None:
-        """Give a group back."""
+        """Return a group."""
         with self._changed:
             del self._tenants[tenant.group]
             self._alone.discard(tenant.group)
@@ -66,11 +66,11 @@ class Tenancy:
         for group in range(len(self._nodes)):
             if group in self._tenants:
                 continue
-            beside = self._beside(group)
+            beside = self._neighbours(group)
             if any(other.group in self._alone for other in beside) or (alone and beside):
                 continue
             return group
         return None
 
-    def _beside(self, group: int) -> list[Tenant]:
+    def _neighbours(self, group: int) -> list[Tenant]:
         return [t for t in self._tenants.values() if self._nodes[t.group] & self._nodes[group]]

@@ -1,17 +1,17 @@
-"""Ends what a dead driver leaves behind: ``python -m autotune.pool.watcher MARK``.
+"""Ends the processes of a dead driver: ``python -m autotune.pool.watcher MARK``.
 
-Ray's own processes survive a killed driver by up to 85 s, and a compiler that a rank started
-survives for as long as it compiles. The driver holds a pipe to this process, which lives in a
-session of its own; when the pipe closes, whatever carries the driver's mark in its environment
-ends, with all its descendants. The same happens after an orderly close, when nothing is left.
+Ray's processes survive a killed driver by up to 85 s, and a compiler that a rank started survives
+for as long as it compiles. The driver holds a pipe to this process, which runs in its own session;
+when the pipe closes, it ends every process with the driver's mark in its environment, and all their
+descendants. The same happens after an orderly close, when nothing is left.
 
 Ray's agents wipe their environment when they name themselves, and their parent dies with the
-driver. They are therefore noted while it still lives: again and again until the driver has written
+driver. They are therefore recorded while it still runs: repeatedly until the driver has written
 that Ray has started, and once more then.
 
-Before the driver shuts Ray down it says so too. From then on it has a few seconds: a cluster that
-no longer answers (it got the SIGTERM of the whole process group, say) would keep it for ever, and
-lets it go when its processes are gone.
+Before the driver shuts Ray down it writes that too. It then has a few seconds: a cluster that no
+longer answers (for example after a SIGTERM to the whole process group) would block it forever, and
+unblocks it when its processes have ended.
 """
 
 import os
@@ -30,13 +30,13 @@ STARTED = b"Ray has started\n"
 CLOSING = b"Ray is being shut down\n"
 _LOOK_S = 0.5
 _CLOSE_S = 3.0
-"""How long Ray may take to shut down; it takes two where it answers."""
+"""How long Ray may take to shut down; usually two seconds."""
 _ROUNDS = 3
-"""A process may be started while its siblings are being ended."""
+"""A process may start while its siblings are being ended."""
 
 
 def slot_folder_prefix() -> str:
-    """Return how the folder of a slot begins that is started by this driver's cluster, or by none.
+    """Return the prefix of the folders of slots that this driver's cluster starts.
 
     Ray kills slots, so they cannot remove their folders themselves.
     """
@@ -45,7 +45,7 @@ def slot_folder_prefix() -> str:
 
 
 def main(mark: str) -> None:
-    """Wait until the driver ends, or has Ray shut down for too long; then end what is left."""
+    """Wait until the driver ends, or its shutdown of Ray takes too long; then end what is left."""
     _end(_note_until_the_end(mark), mark)
     for folder in Path(tempfile.gettempdir()).glob(f"{_SLOT_FOLDER}{mark}-*"):
         shutil.rmtree(folder, ignore_errors=True)
@@ -65,17 +65,17 @@ def _end(noted: set[psutil.Process], mark: str) -> None:
 
 
 def _note_until_the_end(mark: str) -> set[psutil.Process]:
-    """Return the driver's descendants, as seen while it lived; blocks until they are to end."""
+    """Return the driver's descendants, recorded while it ran; blocks until they have to end."""
     noted: set[psutil.Process] = set()
     closing = False
     wait_s: float | None = _LOOK_S
     while True:
         written, _, _ = select.select([0], [], [], wait_s)
         if written:
-            said = os.read(0, 1 << 10)
-            if not said:
+            received = os.read(0, 1 << 10)
+            if not received:
                 return noted
-            closing = CLOSING in said
+            closing = CLOSING in received
             wait_s = _CLOSE_S if closing else None
         elif closing:
             return noted
@@ -96,7 +96,7 @@ def _marked(mark: str) -> list[psutil.Process]:
 
 
 def _descendants(processes: list[psutil.Process]) -> set[psutil.Process]:
-    """Return the processes and all below them; `setproctitle` may have wiped a mark there."""
+    """Return the processes and their descendants; `setproctitle` may have wiped a mark there."""
     found = set(processes)
     for process in processes:
         try:
@@ -107,11 +107,11 @@ def _descendants(processes: list[psutil.Process]) -> set[psutil.Process]:
 
 
 def _living(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """Return those that are not gone and no zombies: nothing may be there to reap an orphan."""
+    """Return those that run and are not zombies: an orphan may have no parent that reaps it."""
     living = []
     for process in processes:
         try:
-            # Also tells a process from another one that was given its number since.
+            # Also detects that a process id was reused.
             if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
                 living.append(process)
         except psutil.NoSuchProcess:

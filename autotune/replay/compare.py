@@ -19,7 +19,7 @@ from autotune.study.store import SAMPLERS, StoredStudy
 from autotune.study.view import StudyView
 
 WITHIN = 0.05
-"""A search has found a good config when it is within this part of the best recorded one."""
+"""A config is good from this fraction of the best recorded tokens/s on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +28,10 @@ class SamplerRuns:
 
     sampler: str
     curves: tuple[tuple[float, ...], ...]
-    """Per seed and launch: the best tokens/s so far, as a part of the best recorded one."""
+    """Per seed and launch: the best tokens/s so far, as a fraction of the best recorded."""
 
     def best_after(self, launches: int) -> tuple[float, float, float]:
-        """Return median, worst and best over the seeds after so many launches."""
+        """Return median, worst and best over the seeds after a number of launches."""
         found = [curve[min(launches, len(curve)) - 1] for curve in self.curves]
         return median(found), min(found), max(found)
 
@@ -50,7 +50,7 @@ class SamplerRuns:
 
     @property
     def median_launches_to_good(self) -> float | None:
-        """Over all seeds, one that found none counted as never; None if that is the median."""
+        """Over all seeds; one that found none counts as infinite. None for an infinite median."""
         middle = median(math.inf if n is None else n for n in self.launches_to_good)
         return None if math.isinf(middle) else middle
 
@@ -68,7 +68,7 @@ def open_landscape(name: str, *, studies: Path = Path("studies")) -> Landscape:
     """Return the landscape of a file, or of a study in its folder.
 
     Raises:
-        StoreError: there is neither.
+        StoreError: neither exists.
     """
     path = Path(name)
     if path.is_file():
@@ -89,7 +89,7 @@ def replay(
     """Search a landscape with each sampler and seed.
 
     Raises:
-        StoreError: a sampler is not known, or the landscape has no complete trial.
+        StoreError: a sampler is unknown, or the landscape has no complete trial.
     """
     unknown = [name for name in samplers if name not in SAMPLERS]
     if unknown:
@@ -137,7 +137,7 @@ def _curve(landscape: Landscape, *, sampler: str, seed: int, num_trials: int) ->
 def cut_short(
     landscape: Landscape, replays: Sequence[SamplerRuns], *, num_trials: int
 ) -> str | None:
-    """Return a line on searches that ended before their launches did; None if none has."""
+    """Return a line about searches that ended before `num_trials` launches; None without any."""
     longest = max(len(curve) for replayed in replays for curve in replayed.curves)
     if longest >= num_trials:
         return None
@@ -148,7 +148,7 @@ def cut_short(
 
 
 def describe(landscape: Landscape) -> dict[str, Any]:
-    """Return what a reader should know of a landscape before its replays, as JSON values."""
+    """Return a summary of a landscape, as JSON values."""
     outcomes = landscape.evaluator.outcomes
     return {
         "evaluator": landscape.setup.evaluator,

@@ -1,4 +1,4 @@
-"""The replay evaluator: recorded outcomes, without any device."""
+"""The replay evaluator: recorded outcomes, without a device."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from autotune.study.outcome import Outcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayEvaluator:
-    """Answers with what was recorded; outcomes keep the name of the evaluator that made them."""
+    """Returns recorded outcomes; they keep the name of the evaluator that made them."""
 
     outcomes: Mapping[str, Outcome]
     """By the identity of the config (`autotune.ds_config.identity`)."""
@@ -19,12 +19,12 @@ class ReplayEvaluator:
 
     @property
     def name(self) -> str:
-        """What a study of replayed trials calls its evaluator."""
+        """The evaluator's name in a study of replayed trials."""
         return "replay"
 
     @property
     def capacity(self) -> int:
-        """One: a replay takes no time, and in order it gives the same every time."""
+        """One: a replay takes no time, and running in order makes it deterministic."""
         return 1
 
     def evaluate(self, request: TrialRequest, on_mark: OnMark) -> Outcome:
@@ -37,9 +37,9 @@ class ReplayEvaluator:
         same_run = identity(request.ds_config, request.model_settings, world_size=self.world_size)
         if same_run not in self.outcomes:
             raise DispatchError(
-                f"{request.label}: no such run was recorded; a replay can only try what was"
+                f"{request.label}: not a recorded run; a replay can only try recorded runs"
             )
         return self.outcomes[same_run]
 
     def cancel(self) -> None:
-        """Do nothing: no trial is ever running."""
+        """Do nothing: a replayed trial ends at once."""

@@ -27,19 +27,19 @@ _ANSWERS = frozenset(
         Status.REJECTED,
     }
 )
-"""Statuses that say something about the config; a crash or a time-out may be the machine's."""
+"""Statuses that depend on the config; a crash or a time-out may be caused by the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landscape:
-    """What was recorded of one workload and space."""
+    """The recorded trials of one workload and space."""
 
     setup: StudySetup
     trials: tuple[tuple[Candidate, Outcome], ...]
 
     @classmethod
     def of(cls, study: StudyView) -> Self:
-        """Return a study's trials, those that a replay can answer with."""
+        """Return a study's trials that a replay can use."""
         return cls(
             setup=study.setup,
             trials=tuple(
@@ -56,24 +56,25 @@ class Landscape:
         """Read a landscape file.
 
         Raises:
-            StoreError: it is none.
+            StoreError: it is not a landscape file.
         """
         try:
-            told = json.loads(gzip.decompress(path.read_bytes()))
-            if told["format"] != FORMAT:
+            stored = json.loads(gzip.decompress(path.read_bytes()))
+            if stored["format"] != FORMAT:
                 raise StoreError(
-                    f"{path}: format {told['format']}: this autotune reads {FORMAT}; write it anew"
+                    f"{path}: format {stored['format']}: this autotune reads {FORMAT}; "
+                    "write it again"
                 )
             return cls(
-                setup=StudySetup.from_json(told["setup"]),
+                setup=StudySetup.from_json(stored["setup"]),
                 trials=tuple(
                     (Candidate.from_json(trial["candidate"]), Outcome.from_json(trial["outcome"]))
-                    for trial in told["trials"]
+                    for trial in stored["trials"]
                 ),
             )
         except (OSError, EOFError, ValueError, KeyError, TypeError, zlib.error) as error:
             raise StoreError(
-                f"{path}: is no landscape ({error}); write one with `autotune replay STUDY --save`"
+                f"{path}: not a landscape ({error}); write one with `autotune replay STUDY --save`"
             ) from error
 
     def write(self, path: Path) -> None:
@@ -104,7 +105,7 @@ class Landscape:
 
     @property
     def points(self) -> RecordedPoints:
-        """The candidates that can be tried again."""
+        """The recorded candidates."""
         return RecordedPoints.of(
             (candidate for candidate, _ in self.trials),
             space=self.setup.space,
@@ -113,7 +114,7 @@ class Landscape:
 
     @property
     def evaluator(self) -> ReplayEvaluator:
-        """Answers for every point."""
+        """Returns the outcome of every point."""
         outcomes: dict[str, Outcome] = {}
         for candidate, outcome in self.trials:
             outcomes.setdefault(candidate.identity(self._world_size), outcome)

@@ -1,4 +1,4 @@
-"""Points whose outcome is recorded: where a search is replayed, only these can be tried."""
+"""Points whose outcome is recorded; a replayed search can try only these."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping
@@ -21,7 +21,7 @@ class RecordedPoints:
     def of(
         cls, candidates: Iterable[Candidate], *, space: SearchSpace, world_size: int
     ) -> "RecordedPoints":
-        """Return the points; of two that are the same run the first counts."""
+        """Return the points; of two equal runs the first counts."""
         by_identity: dict[str, Candidate] = {}
         for candidate in candidates:
             by_identity.setdefault(candidate.identity(world_size), candidate)
@@ -32,15 +32,15 @@ class RecordedPoints:
         return candidate.identity(self.world_size) in self.candidates
 
     def nearest(self, values: Mapping[str, Scalar], *, known: Collection[str]) -> Candidate | None:
-        """Return the recorded candidate that is most like a point, of those that are not known.
+        """Return the recorded candidate nearest to a point, of those that are not known.
 
-        Two points are as far apart as the mean over the space's parameters: 0 for equal values, 1
-        for different choices or where only one of them has the key, and for sizes the part of the
-        range, on the parameter's own scale, that lies between them.
+        The distance is the mean over the space's parameters: 0 for equal values, 1 for different
+        choices or where only one point has the key, and for sizes the fraction of the range, on the
+        parameter's scale, between them.
 
         Args:
             values: a point that the sampler drew.
-            known: identities that have come up before.
+            known: identities that were tried before.
         """
         left = [c for identity, c in self.candidates.items() if identity not in known]
         if not left:

@@ -19,7 +19,7 @@ from autotune.study.candidate import Candidate, candidate_of_config
 from autotune.study.outcome import Outcome, Phase
 
 USERS_OWN = "base"
-"""The source of the user's own config."""
+"""The source of the user's config."""
 HF_MICRO_BATCH = 8
 """TrainingArguments' default `per_device_train_batch_size`."""
 _DEEPSPEED_STAGES = (0, 2, 3)
@@ -28,13 +28,13 @@ _STAGE = "zero_optimization.stage"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """A config that somebody would start from, and what they would try when it does not fit."""
+    """A config that a user would start from, and the next attempts when it does not fit."""
 
     name: str
     plain: tuple[Candidate, ...]
-    """Without activation checkpointing, the micro batch falling."""
+    """Without activation checkpointing, in order of falling micro batch."""
     checkpointed: tuple[Candidate, ...]
-    """With it: tried only if nothing without fits."""
+    """With it; tried only if nothing without it fits."""
 
     def next_attempt(
         self, outcomes: Mapping[str, Outcome], world_size: int, *, screened: bool = False
@@ -42,11 +42,11 @@ class Baseline:
         """Return what to try next, or None if the baseline is found or does not fit at all.
 
         The largest micro batch that fits is found by halving the interval: the largest first, then
-        the smallest, then between. Where attempts that will not fit are told without a launch, it
-        is found by going down one by one, which then launches once or twice.
+        the smallest, then between. Where the screen rejects attempts without a launch, it is found
+        by going down one by one, which then launches once or twice.
 
         Args:
-            outcomes: of the attempts so far, by identity.
+            outcomes: those of the attempts so far, by identity.
             world_size: data-parallel ranks.
             screened: whether attempts are screened before they are launched.
         """

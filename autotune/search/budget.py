@@ -1,4 +1,4 @@
-"""How many trials, and how long."""
+"""The budget of a search: number of trials and time."""
 
 import re
 import time
@@ -26,7 +26,7 @@ class Budget:
         )
 
     def left_s(self, num_launched: int, mean_trial_s: float) -> float:
-        """Return a guess of the seconds until no further trial is launched."""
+        """Return an estimate of the seconds until no further trial is launched."""
         by_trials = max(self.max_trials - num_launched, 0) * mean_trial_s
         if self.max_s is None:
             return by_trials
@@ -34,7 +34,7 @@ class Budget:
 
 
 def parse_duration_s(text: str) -> float:
-    """Return the seconds that a text like `45m` means.
+    """Return the seconds of a duration like `45m`.
 
     Raises:
         AutotuneError: not a positive number with one of the units s, m and h.

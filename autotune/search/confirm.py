@@ -1,4 +1,4 @@
-"""The last word: the winner against the best baseline, interleaved, with whole optimizer steps."""
+"""Confirmation: the winner against the best baseline, interleaved, with whole optimizer steps."""
 
 from datetime import UTC, datetime
 
@@ -20,8 +20,8 @@ def confirm(
 ) -> Confirmation:
     """Run both `num_rounds` times, in turn, each round starting with the other one.
 
-    A winner that fails once is not run again. Nothing varies in a model's word: one round is
-    enough there.
+    A winner that fails once is not run again. A model's predictions do not vary: one round is
+    enough.
 
     Raises:
         DispatchError: the pool failed.
@@ -49,14 +49,14 @@ def confirm(
 
 
 def rounds_of(evaluator: Evaluator, num_rounds: int) -> int:
-    """Return how many rounds tell something, of those that are asked for."""
+    """Return how many of the requested rounds add information."""
     return 1 if evaluator.name == EvaluatorKind.MODELLED else num_rounds
 
 
 def run_label(winner: int, role: str, round_number: int) -> str:
-    """Return what a run of a confirmation is called, in the logs and in `trials.csv`.
+    """Return the label of a confirmation run, in the logs and in `trials.csv`.
 
-    A baseline runs beside every finalist, so its runs carry that one's number.
+    A baseline runs with every finalist, so its runs have the finalist's number.
     """
     return f"confirm-{winner:04d}-{role}-{round_number}"
 

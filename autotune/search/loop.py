@@ -38,13 +38,13 @@ class Search:
     budget: Budget
     progress: Progress
     screen: Screen | None = None
-    """Rejects before launch what does not fit; None launches everything."""
+    """Rejects candidates that do not fit before launch; None launches everything."""
     speed: SpeedModel | None = None
-    """Proposes a few first trials, and learns from all; None where it knows nothing."""
+    """Proposes a few first trials, and learns from all; None where there is no speed model."""
     sampler: str = "tpe"
     """One of `autotune.study.store.SAMPLERS`."""
     points: Points | None = None
-    """The only candidates that can be tried; None is any of the space."""
+    """The only candidates that can be tried; None allows the whole space."""
     _proposer: Proposer = field(init=False)
     _durations_s: list[float] = field(default_factory=list)
     _best_tokens_per_s: float | None = None
@@ -82,18 +82,18 @@ class Search:
                         self._end(*running[future], future.result())
                         del running[future]
             except BaseException:
-                # Ctrl-C, a failed pool, or a bug: none of them may lose a trial.
+                # No trial is lost after Ctrl-C, a failed pool, or a bug.
                 ended = {future: future.done() for future in running}
                 self.evaluator.cancel()
                 for future, (number, _) in running.items():
                     self._save(future, number, ended=ended[future])
                 raise
-        # Whatever ended it: what is confirmed now takes no part of the budget.
+        # The confirmation does not count against the budget.
         self.progress.remaining(num_launched=len(self._durations_s), left_s=0.0)
 
     def _save(self, future: Future[Outcome], number: int, *, ended: bool) -> None:
-        """Store a trial that was not told: its outcome if it had ended, else that it had not."""
-        if self.study.is_told(number):
+        """Store a trial that is not stored: its outcome if it has ended, else as interrupted."""
+        if self.study.has_outcome(number):
             return
         if ended and future.exception() is None:
             self.study.tell(number, future.result(), ceiling_bytes=self.ceiling_bytes)
@@ -101,7 +101,7 @@ class Search:
             self.study.interrupt(number)
 
     def _take_up(self, records: tuple[TrialRecord, ...]) -> None:
-        """Go on where an earlier run stopped."""
+        """Continue where an earlier run stopped."""
         for record in records:
             if record.outcome is None:
                 self.study.interrupt(record.number)
@@ -117,7 +117,7 @@ class Search:
         """Launch as many trials as the pool has room for; return whether any runs."""
         while len(running) < self.evaluator.capacity:
             num_launched = len(self._durations_s) + len(running)
-            # Nothing is known of the time that is left before a trial has ended.
+            # The time left is not known before a trial has ended.
             mean_s = fmean(self._durations_s) if self._durations_s else 0.0
             self.progress.remaining(
                 num_launched=num_launched,
@@ -146,7 +146,7 @@ class Search:
             label=_label(number),
             ds_config=candidate.ds_config,
             model_settings=candidate.model_settings,
-            # A baseline is compared with, so it is measured to the end.
+            # A baseline is the reference, so it is not stopped early.
             best_tokens_per_s=None if candidate.is_baseline else self._best_tokens_per_s,
         )
 
@@ -163,11 +163,12 @@ class Search:
         self._proposer.note(candidate, outcome)
         if candidate.source == USERS_OWN and outcome.status is Status.INVALID:
             assert outcome.failure is not None
-            # The rules refuse before a launch; so does the model, which launches nothing.
+            # The rules reject before a launch; so does the modelled evaluator, which launches
+            # nothing.
             launched = outcome.evaluator == self.evaluator.name != EvaluatorKind.MODELLED
             who = "DeepSpeed refuses it at initialize: " if launched else ""
             raise ConfigError(
-                f"--base: {who}{outcome.failure.reason}; mend the config, or leave --base out"
+                f"--base: {who}{outcome.failure.reason}; fix the config, or leave --base out"
             )
 
     def _note(self, outcome: Outcome) -> None:

@@ -1,9 +1,9 @@
-"""Before a launch: does the candidate fit, by the memory model and by trials that ran out?
+"""Rejects candidates that do not fit, by the memory model and by trials that ran out of memory.
 
 Three reasons reject a candidate. The model predicts more than the ceiling by more than its error;
 or that the ranks of a node need more than its memory; or the candidate needs at least as much of
-everything as a trial that really ran out. Each measured trial corrects the model for this workload,
-so the study can say at its end which rejections it would take back.
+every item as a trial that ran out. Each measured trial corrects the model for this workload, so the
+study can report at its end which rejections no longer hold.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ _SURE = tuple(
 )
 _WASTE = Item.BLOCK_WASTE.name.lower()
 _STANDING = frozenset({Evidence.HOST, Evidence.TRIAL})
-"""Whatever the model of device memory learns."""
+"""Rejections that a calibration of the device memory model does not change."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,31 +58,31 @@ class Screen:
     device: Device
     ceiling_bytes: int
     host_bytes: int | None = None
-    """Memory of a node; None asks for no verdict on it."""
+    """Memory of a node; None does not check it."""
     local_ranks: int = 1
     """Ranks that share a node."""
     expandable_segments: bool = False
-    """PYTORCH_ALLOC_CONF has the allocator's segments grow: then nothing fragments."""
+    """Whether PYTORCH_ALLOC_CONF sets expandable segments: then memory does not fragment."""
     calibration: Calibration = field(default_factory=Calibration)
     rejections: list[Rejection] = field(default_factory=list)
-    """Of the whole study; whoever acts on a verdict adds it."""
+    """Of the whole study; the caller adds a rejection that it acts on."""
     _ran_out: list[Peak] = field(default_factory=list)
-    """The part in which each trial that ran out did so."""
+    """For each trial that ran out, the part in which it did."""
     _num_surprises: int = 0
     _least_outside_bytes: int | None = None
-    """The least that any measured trial held outside the allocator, or was charged for."""
+    """The smallest amount that a measured trial held outside the allocator."""
     _estimates: dict[str, MemoryEstimate] = field(default_factory=dict)
     """Of candidates that may be launched, so that `learn` need not replay them again."""
 
     @property
-    def tells_what_fits(self) -> bool:
-        """Whether what it lets pass will mostly fit; on CPU ranks its predictions are too low."""
+    def is_reliable(self) -> bool:
+        """Whether accepted candidates mostly fit; on CPU ranks the predictions are too low."""
         return self.device.name != "cpu"
 
     def judge(self, candidate: Candidate) -> Rejection | None:
         """Return why a candidate should not be launched, or None.
 
-        A candidate that the model cannot read is launched: DeepSpeed has the last word.
+        A candidate that the model cannot read is not rejected: DeepSpeed decides.
         """
         quick = self._sure_estimate(candidate)
         if (
@@ -107,7 +107,7 @@ class Screen:
     def may_fit(self, candidate: Candidate) -> bool:
         """Whether a candidate fits by the closed form, which takes a millisecond.
 
-        It may be far off either way: `judge` has the last word.
+        It may be far off either way; `judge` decides.
         """
         try:
             training = training_of(candidate, self.workload)
@@ -117,12 +117,12 @@ class Screen:
         return self._needs(estimate) <= self.ceiling_bytes and not self._exceeds_host(estimate)
 
     def predicted_bytes(self, candidate: Candidate) -> float | None:
-        """Return what a launched candidate is predicted to need; None if the model cannot tell."""
+        """Return what a launched candidate is predicted to need; None without a prediction."""
         estimate = self._estimates.get(self._identity(candidate))
         return None if estimate is None else self._needs(estimate)
 
     def learn(self, candidate: Candidate, outcome: Outcome) -> None:
-        """Take in what became of a launched trial."""
+        """Learn from the outcome of a launched trial."""
         estimate = self._estimates.pop(self._identity(candidate), None)
         estimate = estimate or self._estimate(candidate)
         if estimate is None:
@@ -149,7 +149,7 @@ class Screen:
         self._least_outside_bytes = min(outside_bytes, known_bytes or outside_bytes)
 
     def report(self) -> ScreenReport:
-        """Return what screening did so far."""
+        """Return the results of screening so far."""
         calibration = self.calibration
         return ScreenReport(
             num_rejected=len(self.rejections),
@@ -175,9 +175,9 @@ class Screen:
         return least <= self.ceiling_bytes * far
 
     def _runs(self, candidate: Candidate, estimate: MemoryEstimate) -> bool:
-        """Whether a candidate runs if its allocator gets the model's error more than there is.
+        """Whether a candidate runs with the ceiling raised by the model's error.
 
-        Not asked of CPU ranks, whose allocator keeps no blocks.
+        Always true for CPU ranks, whose allocator does not cache blocks.
         """
         reserved_bytes = estimate.device.peak_reserved_bytes
         if self.expandable_segments or self.device.name == "cpu" or reserved_bytes is None:
@@ -193,12 +193,12 @@ class Screen:
         )
 
     def _exceeds_host(self, estimate: MemoryEstimate) -> bool:
-        """Whether a node's ranks need more than it has, by more than the model's error."""
+        """Whether the ranks of a node need more than its memory, by more than the model's error."""
         least_bytes = estimate.host.total_bytes * (1 - estimate.host.margin)
         return self.host_bytes is not None and least_bytes > self.host_bytes
 
     def _needs(self, estimate: MemoryEstimate, *, margins: int = 0) -> float:
-        """Return the corrected prediction, so many of its margins up or down."""
+        """Return the corrected prediction, plus `margins` times its margin."""
         return self._corrected(
             estimate.device.peak_allocated_bytes,
             self._outside(estimate),
@@ -211,7 +211,7 @@ class Screen:
         return allocated_bytes * self.calibration.factor * (1 + margin) + outside_bytes
 
     def _outside(self, estimate: MemoryEstimate) -> int:
-        # A CPU rank has no context outside its allocator; what it adds to its parent counts.
+        # A CPU rank has no context outside its allocator; only what it adds to its parent counts.
         return 0 if self.device.name == "cpu" else estimate.device.outside_bytes
 
     @property
@@ -230,7 +230,7 @@ class Screen:
             return None
 
     def _sure_estimate(self, candidate: Candidate) -> MemoryEstimate | None:
-        """Return the closed form's estimate of what a candidate needs at the least."""
+        """Return the closed form's lower bound of what a candidate needs."""
         try:
             estimate = screen_memory(training_of(candidate, self.workload), self._surroundings)
         except AutotuneError:
@@ -241,7 +241,7 @@ class Screen:
             device=replace(
                 estimate.device,
                 peak_allocated_bytes=sure_bytes,
-                # Fragmentation only ever adds.
+                # Fragmentation only adds.
                 margin=estimate.device.margin - FRAGMENTATION_MARGIN,
             ),
         )
@@ -274,7 +274,7 @@ class Screen:
             Evidence.REPLAY: f"predicted to need {needed} "
             f"(+-{self.calibration.margin(device.margin):.1%})",
             Evidence.FRAGMENTATION: f"predicted to run out, fragmented, with {needed} allocated",
-            Evidence.TRIAL: "needs at least as much of everything as a trial that ran out: "
+            Evidence.TRIAL: "needs at least as much of every item as a trial that ran out: "
             f"{needed}",
         }
         return (
@@ -284,15 +284,15 @@ class Screen:
 
 
 def _where_it_ran_out(estimate: MemoryEstimate, phase: Phase | None) -> Peak | None:
-    """Return the part in which a trial ran out; in its steps, the one that needs most."""
+    """Return the part in which a trial ran out; in the steps, the one that needs most."""
     part = Part.INIT.value if phase in (Phase.BUILD, Phase.INIT) else estimate.device.part
     return _part(estimate, part)
 
 
 def _needs_all_that(estimate: MemoryEstimate, ran_out: Peak) -> bool:
-    """Whether a candidate needs at least as much of every item, and clearly more in all.
+    """Whether a candidate needs at least as much of every item, and clearly more in total.
 
-    Waste is no item: it is the allocator's luck.
+    Block waste is not compared: it varies with the allocator.
     """
     ours = _part(estimate, ran_out.part.value)
     return (
@@ -311,7 +311,7 @@ def _part(estimate: MemoryEstimate, part: str) -> Peak | None:
 
 
 def _allocated_bytes(ranks: Sequence[RankMeasurement]) -> int | None:
-    """Return the fattest rank's allocated peak in the steps, which is what a estimate's peak is.
+    """Return the largest allocated peak of a rank in the steps, comparable with an estimate's peak.
 
     None on CPU ranks.
     """
@@ -325,7 +325,7 @@ def _allocated_bytes(ranks: Sequence[RankMeasurement]) -> int | None:
 
 
 def _outside_bytes(ranks: Sequence[RankMeasurement]) -> int | None:
-    """Return the least that a rank held outside the allocator; None on CPU ranks."""
+    """Return the smallest amount that a rank held outside the allocator; None on CPU ranks."""
     held = [
         [m.used_bytes - m.reserved_bytes for m in rank.memory if m.reserved_bytes is not None]
         for rank in ranks

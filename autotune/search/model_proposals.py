@@ -1,4 +1,4 @@
-"""The fastest points of a space that the speed model can find in a second or two."""
+"""Finds fast points of a space with the speed model, in a second or two."""
 
 import math
 import random
@@ -15,11 +15,11 @@ from autotune.space.proposal import Proposal, Scalar
 from autotune.study.candidate import Candidate, candidate_of_proposal
 
 MAX_DRAWN = 200
-"""Points whose memory is asked of the closed form: a millisecond or two each."""
+"""Points whose memory the closed form predicts: a millisecond or two each."""
 MAX_PREDICTED = 80
-"""Of those that may fit, so many have their speed predicted: 5 to 15 ms each."""
+"""Points whose speed is predicted, of those that may fit: 5 to 15 ms each."""
 _MAX_DRAWS = 2_000
-"""A small space runs out of new points before."""
+"""A small space has fewer new points than this."""
 
 
 def fastest_first(
@@ -32,15 +32,15 @@ def fastest_first(
 ) -> Iterator[Candidate]:
     """Yield points of a space that fit by the closed form, the fastest by the model first.
 
-    Always the same points for the same seed; their order is that of the model as the trials so far
-    have corrected it.
+    The points depend on the seed only; their order is that of the model, corrected by the trials so
+    far.
 
     Args:
         space: bound to the workload.
         base: the user's ds_config.
         seed: of the points that are drawn.
-        screen: tells what may fit.
-        speed: tells how fast it is.
+        screen: predicts which points may fit.
+        speed: predicts their speed.
     """
     drawn = (
         candidate_of_proposal(proposal, space, base=base, workload=speed.workload)
@@ -69,7 +69,7 @@ def draw_proposals(space: SearchSpace, *, seed: int) -> Iterator[Proposal]:
 
 
 def coarse(candidate: Candidate) -> tuple[Any, Any]:
-    """Return what tells two candidates apart at a glance: stage and micro batch."""
+    """Return what distinguishes candidates most: stage and micro batch."""
     config = candidate.ds_config
     return dotted.get(config, "zero_optimization.stage", 0), config[MICRO_BATCH]
 

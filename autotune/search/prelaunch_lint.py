@@ -1,8 +1,9 @@
-"""Before a launch: would the rules of the gate refuse the config?"""
+"""Applies the rules of the gate to a candidate before its launch."""
 
 from collections.abc import Mapping
 from typing import Any
 
+from autotune.evaluate.evaluator_kind import EvaluatorKind
 from autotune.job.launcher import Launcher
 from autotune.job.workload import Workload
 from autotune.lint.check import lint
@@ -19,7 +20,7 @@ def lint_for(
     launcher: Launcher = Launcher.DEEPSPEED,
     activation_checkpointing: bool | None = None,
 ) -> tuple[Finding, ...]:
-    """Return what the rules find in a config of a workload, worst first."""
+    """Return the findings of the rules in a config of a workload, worst first."""
     launch = Launch(
         launcher=launcher,
         gpus=workload.world_size,
@@ -32,7 +33,7 @@ def lint_for(
 
 
 def refusal(candidate: Candidate, workload: Workload) -> Outcome | None:
-    """Return the outcome of a candidate that is not to be launched; None if it may be."""
+    """Return the outcome of a candidate that must not be launched; None if it may be."""
     findings = lint_for(
         workload,
         candidate.ds_config,
@@ -44,6 +45,6 @@ def refusal(candidate: Candidate, workload: Workload) -> Outcome | None:
     reason = "; ".join(f"{error.message} [{error.rule}]" for error in errors)
     return Outcome(
         status=Status.INVALID,
-        evaluator="modelled",
+        evaluator=EvaluatorKind.MODELLED.value,
         failure=Failure(reason=f"not launched: {reason}", phase=Phase.BUILD),
     )

@@ -1,4 +1,4 @@
-"""What a search tells while it runs."""
+"""Events that a search reports while it runs."""
 
 from typing import Protocol
 
@@ -7,26 +7,26 @@ from autotune.study.outcome import Outcome, Phase
 
 
 class Progress(Protocol):
-    """Told of what happens; may be called from several threads."""
+    """Receives the events of a search; may be called from several threads."""
 
     def noted(self, text: str) -> None:
-        """Something was decided that a user should know."""
+        """The search made a decision that a user should know."""
 
     def launched(self, label: str, candidate: Candidate) -> None:
         """A trial was launched."""
 
     def marked(self, label: str, rank: int, phase: Phase, where: str) -> None:
-        """A rank got further."""
+        """A rank reported progress."""
 
     def finished(self, label: str, candidate: Candidate, outcome: Outcome) -> None:
         """A trial has ended."""
 
     def remaining(self, *, num_launched: int, left_s: float) -> None:
-        """How many trials were launched, and a guess of the seconds until the last one ends."""
+        """How many trials were launched, and an estimate of the seconds until the last one ends."""
 
 
 class Silent:
-    """Tells nobody."""
+    """Ignores all events."""
 
     def noted(self, text: str) -> None:
         """Do nothing."""

@@ -1,4 +1,4 @@
-"""What to try next: interrupted trials, then the first trials, then what the sampler draws."""
+"""Chooses the next trial: interrupted trials, then the first trials, then the sampler's points."""
 
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
@@ -24,14 +24,14 @@ from autotune.study.rejection import Evidence, Rejection, rejections_attribute
 from autotune.study.store import StoredStudy
 
 _MAX_ATTEMPTS = 200
-"""Points drawn in vain, one after the other, before the space counts as exhausted."""
+"""Known points drawn in a row before the space counts as exhausted."""
 MAX_REJECTIONS = 20
-"""Proposals rejected in a row before the one that needs least is launched all the same: it costs
-one trial that may not fit, and teaches sampler and memory model where the border is."""
+"""Proposals rejected in a row before the one that needs least is launched anyway: it costs one
+trial that may not fit, and shows sampler and memory model where the limit is."""
 NUM_PREDICTED = 3
 """Proposals of the speed model, before the sampler's."""
 MAX_PREDICTED_REPLAYS = 30
-"""Of its fastest points, so many are looked at: a replay of each costs tens of milliseconds."""
+"""How many of its fastest points are checked: a replay of each costs tens of milliseconds."""
 
 
 class Points(Protocol):
@@ -41,12 +41,12 @@ class Points(Protocol):
         """Whether a candidate is one of them."""
 
     def nearest(self, values: Mapping[str, Scalar], *, known: Collection[str]) -> Candidate | None:
-        """Return the candidate most like a drawn point; None if all identities are known."""
+        """Return the candidate nearest to a drawn point; None if all identities are known."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Proposer:
-    """Never proposes the same run twice, nor one that is known not to fit."""
+    """Proposes each run once, and none that is known not to fit."""
 
     study: StoredStudy
     space: SearchSpace
@@ -59,28 +59,28 @@ class Proposer:
     sampler: str = "tpe"
     """One of `autotune.study.store.SAMPLERS`."""
     points: Points | None = None
-    """What a drawn point stands for; None is any point of the space."""
+    """The candidates that a drawn point is mapped to; None allows any point of the space."""
     speed: SpeedModel | None = None
-    """Proposes the fastest points that it finds, after the baselines; needs a screen."""
+    """Its fastest points are proposed after the baselines; needs a screen."""
     _predicted: list[Candidate] = field(default_factory=list)
     """Its proposals so far."""
     _fastest: Iterator[Candidate] | None = None
-    """What it can still propose."""
+    """Points that it can still propose."""
     _queue: deque[Candidate] = field(default_factory=deque)
-    """Interrupted trials, to be asked again."""
+    """Interrupted trials, to be run again."""
     _baselines: tuple[Baseline, ...] = field(init=False)
     _attempts: dict[str, Outcome] = field(default_factory=dict)
-    """What became of each attempt of a baseline, by identity."""
+    """The outcome of each attempt of a baseline, by identity."""
     _known: set[str] = field(default_factory=set)
     """Identities of all candidates that were launched or rejected."""
     _num_stored: int = 0
-    """Rejections that the study holds already."""
+    """Rejections that the study already stores."""
 
     def __post_init__(self) -> None:
         self._baselines = first_trials(self.base, space=self.space, workload=self.workload)
 
     def take_up(self, records: tuple[TrialRecord, ...]) -> None:
-        """Go on where an earlier run stopped; interrupted trials are asked again first."""
+        """Continue where an earlier run stopped; interrupted trials are run again first."""
         for record in records:
             if record.candidate.is_predicted:
                 self._take_up_predicted(record.candidate)
@@ -96,12 +96,12 @@ class Proposer:
         self._queue.extend(r.candidate for r in records if r.outcome is None or r.interrupted)
 
     def _take_up_predicted(self, candidate: Candidate) -> None:
-        # One that was interrupted and asked again is there twice.
+        # One that was interrupted and run again is recorded twice.
         if candidate.source not in {c.source for c in self._predicted}:
             self._predicted.append(candidate)
 
     def note(self, candidate: Candidate, outcome: Outcome) -> None:
-        """Take in what became of a launched trial."""
+        """Learn from the outcome of a launched trial."""
         if candidate.is_baseline:
             self._attempts[self._identity(candidate)] = outcome
         if self.screen is not None:
@@ -132,7 +132,7 @@ class Proposer:
         return candidate.identity(self.workload.world_size)
 
     def _is_new(self, candidate: Candidate) -> bool:
-        """Return whether a candidate has not come up before, and remember it."""
+        """Return whether a candidate is new, and remember it."""
         identity = self._identity(candidate)
         if identity in self._known:
             return False
@@ -151,13 +151,13 @@ class Proposer:
             while attempt := baseline.next_attempt(
                 self._attempts,
                 self.workload.world_size,
-                screened=self.screen is not None and self.screen.tells_what_fits,
+                screened=self.screen is not None and self.screen.is_reliable,
             ):
                 if self.points is not None and not self.points.contain(attempt):
                     break
                 if not self._is_new(attempt):
-                    break  # it runs, or is the same run as another baseline's
-                # The user's own config is a question of theirs: it is answered by a trial.
+                    break  # it runs, or is the same run as another baseline
+                # The user's config is always measured.
                 own = baseline.name == USERS_OWN
                 rejection = None if own else self._judge(attempt)
                 if rejection is None:
@@ -166,7 +166,7 @@ class Proposer:
         return None
 
     def _next_predicted(self) -> Candidate | None:
-        """Return the next of the best few that the speed model predicts, each of another sort."""
+        """Return the next of the speed model's best few, each with another stage or micro batch."""
         screen, speed = self.screen, self.speed
         if speed is None or screen is None or len(self._predicted) >= NUM_PREDICTED:
             return None
@@ -180,7 +180,7 @@ class Proposer:
         for candidate in self._fastest:
             alike = coarse(candidate) in map(coarse, self._predicted)
             known = self._identity(candidate) in self._known
-            # It was not asked for, so what does not fit is no proposal that was rejected.
+            # The sampler did not propose it, so it is not counted as a rejected proposal.
             if alike or known or screen.judge(candidate) is not None:
                 continue
             self._known.add(self._identity(candidate))
@@ -205,7 +205,7 @@ class Proposer:
         return self._least_needy(rejected)
 
     def _candidate(self, values: Mapping[str, Scalar]) -> Candidate | None:
-        """Return what a drawn point stands for; None if that was tried."""
+        """Return the candidate of a drawn point; None if it was tried."""
         proposal = self.space.canonical(values)
         if self.points is not None:
             return self.points.nearest(proposal.values, known=self._known)
@@ -220,10 +220,10 @@ class Proposer:
         return rejection
 
     def _least_needy(self, rejected: list[Rejection]) -> Candidate | None:
-        """Return the one to launch all the same: one that only the model speaks against."""
+        """Return the one to launch anyway: one that only the memory model rejects."""
         if not rejected or self.screen is None:
             return None
-        # A trial that ran out is certain, and a host that runs out takes others with it.
+        # A trial that ran out is proof, and a host that runs out of memory ends other processes.
         last = {Evidence.TRIAL: 2, Evidence.HOST: 1}
         least = min(rejected, key=lambda r: (last.get(r.evidence, 0), r.needed_bytes))
         self.screen.rejections.remove(least)

@@ -1,4 +1,4 @@
-"""What the speed model says of a study's candidates, and how right it was on its trials."""
+"""The speed model's predictions of a study's candidates, and their errors on its trials."""
 
 import contextlib
 from collections.abc import Iterable
@@ -20,19 +20,19 @@ class SpeedModel:
 
     workload: Workload
     surroundings: SpeedSurroundings
-    """Of the ranks that the trials really have, or pretend to have."""
+    """Of the ranks that the trials have, or emulate."""
     calibration: SpeedCalibration = field(default_factory=SpeedCalibration)
     _predicted: dict[tuple[str, SpeedCalibration], Throughput | None] = field(
         init=False, default_factory=dict
     )
-    """By identity and what was known: a prediction takes 5 to 15 ms."""
+    """By identity and calibration: a prediction takes 5 to 15 ms."""
 
     def predict(self, candidate: Candidate) -> Throughput | None:
         """Return the uncorrected prediction; None if the model cannot read the candidate."""
         return self._predict(candidate, SpeedCalibration())
 
     def corrected(self, candidate: Candidate) -> Throughput | None:
-        """Return the prediction as the trials so far would have it; None as above."""
+        """Return the prediction corrected by the trials so far; None as above."""
         return self._predict(candidate, self.calibration)
 
     def _predict(self, candidate: Candidate, calibration: SpeedCalibration) -> Throughput | None:
@@ -46,14 +46,14 @@ class SpeedModel:
         return self._predicted[key]
 
     def learn(self, candidate: Candidate, outcome: Outcome) -> None:
-        """Take in how fast a trial really was.
+        """Learn from the measured speed of a trial.
 
-        Not of one that was stopped early: stage 3's first steps take up to twice as long as later
-        ones, which would be taken for a slow host.
+        A trial that was stopped early is ignored: the first steps of stage 3 take up to twice as
+        long as later ones, which would look like a slow host.
         """
         if outcome.status is not Status.COMPLETE:
             return
-        # What the model cannot read teaches it nothing, as it predicts nothing of it.
+        # A candidate that the model cannot read does not calibrate it.
         with contextlib.suppress(AutotuneError):
             self.calibration = self.calibration.and_trial(
                 training_of(candidate, self.workload),
@@ -62,7 +62,7 @@ class SpeedModel:
             )
 
     def report(self, records: Iterable[TrialRecord]) -> SpeedReport:
-        """Return how right the model was so far.
+        """Return the errors of the model so far.
 
         Args:
             records: the study's trials.

@@ -1,4 +1,4 @@
-"""Which of DeepSpeed's compiled ops the trials of a study may need."""
+"""The compiled ops of DeepSpeed that the trials of a study may need."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,14 +17,21 @@ def needed_ops(space: SearchSpace, workload: Workload, base: Mapping[str, Any]) 
 
     Args:
         space: what is searched.
-        workload: whose optimizer every trial has.
+        workload: every trial has its optimizer.
         base: the user's ds_config; empty without one.
 
     Example:
         >>> from autotune.job.model_shape import PRESETS
         >>> from autotune.space import load_space
-        >>> from autotune.job.workload import resolve_workload
-        >>> workload = resolve_workload(PRESETS["7b"], gpus=8, base={}, device_kind="cuda")
+        >>> workload = Workload(
+        ...     model=PRESETS["7b"],
+        ...     seq_len=2048,
+        ...     global_batch_size=256,
+        ...     world_size=8,
+        ...     precision="bf16",
+        ...     optimizer={"type": "AdamW"},
+        ...     gradient_clipping=1.0,
+        ... )
         >>> needed_ops(load_space("zero"), workload, {})
         ('fused_adam', 'cpu_adam')
     """

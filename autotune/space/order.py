@@ -1,4 +1,4 @@
-"""The order of searched keys: each after the keys that its condition names."""
+"""Orders searched keys: each after the keys that its condition names."""
 
 from collections.abc import Collection, Iterator, Mapping
 
@@ -8,7 +8,7 @@ from autotune.space.parameter import Parameter
 def ordered(parameters: Mapping[str, Parameter]) -> tuple[Parameter, ...]:
     """Return the parameters in file order, except that conditions come first.
 
-    The conditions must name parameters that exist and must not run in a circle.
+    The conditions must name parameters that exist and must not form a cycle.
     """
     placed: dict[str, Parameter] = {}
 
@@ -24,29 +24,29 @@ def ordered(parameters: Mapping[str, Parameter]) -> tuple[Parameter, ...]:
 
 
 def cycle_faults(parents: Mapping[str, Collection[str]]) -> Iterator[tuple[str, str]]:
-    """Yield a key and a fault for each circle of conditions, once.
+    """Yield a key and a fault for each cycle of conditions, once.
 
     Args:
         parents: the keys that the condition of each key names.
     """
     reported: set[str] = set()
     for key in parents:
-        circle = _circle_from(key, parents, [])
-        if circle and not reported & set(circle):
-            reported |= set(circle)
+        cycle = _cycle_from(key, parents, [])
+        if cycle and not reported & set(cycle):
+            reported |= set(cycle)
             yield (
-                circle[0],
-                f"when: {' -> '.join([*circle, circle[0]])}: runs in a circle; drop one condition",
+                cycle[0],
+                f"when: {' -> '.join([*cycle, cycle[0]])}: a cycle; remove one condition",
             )
 
 
-def _circle_from(
+def _cycle_from(
     key: str, parents: Mapping[str, Collection[str]], path: list[str]
 ) -> list[str] | None:
     if key in path:
         return path[path.index(key) :]
     for parent in parents.get(key, ()):
-        circle = _circle_from(parent, parents, [*path, key])
-        if circle:
-            return circle
+        cycle = _cycle_from(parent, parents, [*path, key])
+        if cycle:
+            return cycle
     return None

@@ -14,7 +14,7 @@ class Choices:
     values: tuple[Scalar, ...]
 
     def holds(self, value: Scalar) -> bool:
-        """Whether a value can be drawn; `True` and `1` are two values."""
+        """Whether a value can be drawn; `True` and `1` are different values."""
         return any(value == own and type(value) is type(own) for own in self.values)
 
 
@@ -71,13 +71,13 @@ class Parameter:
     when: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
     """The condition under which it acts: each of these keys has one of its values."""
     multiple_of: int = 1
-    """What DeepSpeed wants a size to be a multiple of."""
+    """A size must be a multiple of this."""
 
     def __hash__(self) -> int:
         return hash((self.key, self.kind, self.multiple_of))
 
     def acts(self, values: Mapping[str, Scalar]) -> bool:
-        """Whether the key acts beside other values.
+        """Whether the key acts together with other values.
 
         A condition on a key that has no value does not hold.
         """
@@ -87,7 +87,7 @@ class Parameter:
         )
 
     def snap(self, value: Scalar) -> Scalar:
-        """Return the nearest value that is a multiple of what DeepSpeed wants.
+        """Return the nearest valid multiple.
 
         A value outside the range is not moved into it.
 

@@ -1,4 +1,4 @@
-"""A proposal: one point of the search space, in the one form that equal runs share."""
+"""A proposal: one point of the search space, in a form that equal runs share."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ MODEL_PREFIX = "model."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal(Serializable):
-    """What a study may change, with its values. Canonical if `SearchSpace.canonical` made it.
+    """The searched keys with their values. Canonical if `SearchSpace.canonical` made it.
 
     Example:
         >>> Proposal(values={"zero_optimization.stage": 2, "model.activation_checkpointing": True})

@@ -1,4 +1,4 @@
-"""Reading a search space from YAML, with every fault of the file at once."""
+"""Reads a search space from YAML, and reports every fault of the file at once."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,14 @@ import yaml
 
 from autotune.ds_config.fields.table import documented_key
 from autotune.errors import SpaceError
-from autotune.space.kinds import Say, described, number, read_kind, read_multiple_of, written
+from autotune.space.kinds import (
+    ReportFault,
+    described,
+    number,
+    read_kind,
+    read_multiple_of,
+    written,
+)
 from autotune.space.order import cycle_faults, ordered
 from autotune.space.parameter import Kind, Parameter
 from autotune.space.proposal import Scalar
@@ -20,23 +27,23 @@ _ATTRIBUTES = ("choices", "low", "high", "log", "step", "multiple_of", "when")
 
 @dataclass(frozen=True, slots=True)
 class _Faults:
-    """The faults found so far, each `file: key: value: rule; way out`."""
+    """The faults found so far, each `file: key: value: rule; suggestion`."""
 
     source: str
     found: list[str] = field(default_factory=list)
 
     def add(self, fault: str) -> None:
-        """Note a fault of the file."""
+        """Record a fault of the file."""
         self.found.append(f"{self.source}: {fault}")
 
-    def of(self, key: str) -> Say:
-        """Return what notes the faults of a key."""
+    def of(self, key: str) -> ReportFault:
+        """Return a function that records the faults of a key."""
         return lambda fault: self.add(f"{key}: {fault}")
 
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """A key as far as the file says something right about it."""
+    """The valid part of a key's description."""
 
     key: str
     """As the file spells it."""
@@ -55,7 +62,7 @@ def read_parameters(text: str, *, source: str) -> tuple[Parameter, ...]:
 
     Args:
         text: YAML, as in the file `zero.yaml` of the package `search_spaces`.
-        source: what to call the file in messages.
+        source: the name of the file in messages.
 
     Raises:
         SpaceError: the file is wrong; every fault of it is named.
@@ -78,7 +85,7 @@ def read_parameters(text: str, *, source: str) -> tuple[Parameter, ...]:
 
 
 def _read_yaml(text: str, faults: _Faults) -> Mapping[str, Any]:
-    """Return the attributes of each key; nothing, and faults, if the file has another form."""
+    """Return the attributes of each key; empty, with faults, if the file has another form."""
     loader = _UniqueKeyLoader(text)
     try:
         content = loader.get_single_data()
@@ -93,7 +100,7 @@ def _read_yaml(text: str, faults: _Faults) -> Mapping[str, Any]:
         faults.add("the file is empty; it needs `parameters:` with keys below")
         return {}
     if not isinstance(content, dict):
-        faults.add(f"holds a {type(content).__name__}; it needs `parameters:` with keys below")
+        faults.add(f"contains a {type(content).__name__}; it needs `parameters:` with keys below")
         return {}
     for name in content:
         if name not in _TOP:
@@ -105,67 +112,67 @@ def _read_yaml(text: str, faults: _Faults) -> Mapping[str, Any]:
     return {str(key): attributes for key, attributes in keys.items()}
 
 
-def _read_draft(key: str, attributes: Any, say: Say) -> _Draft:
+def _read_draft(key: str, attributes: Any, report: ReportFault) -> _Draft:
     known = searchable_field(key)
     if known is None:
-        say(f"unknown key; {suggestion(key)}")
+        report(f"unknown key; {suggestion(key)}")
     elif reason := refusal(known):
-        say(f"cannot be searched: {reason}")
+        report(f"cannot be searched: {reason}")
         return _Draft(key)
     if not isinstance(attributes, dict):
-        say(f"{written(attributes)}: needs `choices:`, or `low:` and `high:`")
+        report(f"{written(attributes)}: needs `choices:`, or `low:` and `high:`")
         return _Draft(key)
     for name in attributes:
         if name not in _ATTRIBUTES:
-            say(f"{name}: unknown attribute; known: {', '.join(_ATTRIBUTES)}")
-    kind = read_kind(attributes, known, say)
-    multiple_of = read_multiple_of(attributes, kind, say)
-    when = _read_when(attributes.get("when"), say)
+            report(f"{name}: unknown attribute; known: {', '.join(_ATTRIBUTES)}")
+    kind = read_kind(attributes, known, report)
+    multiple_of = read_multiple_of(attributes, kind, report)
+    when = _read_when(attributes.get("when"), report)
     return _Draft(key, kind, when, multiple_of)
 
 
-def _read_when(when: Any, say: Say) -> dict[str, tuple[Scalar, ...]]:
+def _read_when(when: Any, report: ReportFault) -> dict[str, tuple[Scalar, ...]]:
     if when is None:
         return {}
     if not isinstance(when, dict) or not when:
-        say(f"when={written(when)}: must name keys with the values under which this one acts")
+        report(f"when={written(when)}: must name keys with the values under which this one acts")
         return {}
     condition: dict[str, tuple[Scalar, ...]] = {}
     for parent, allowed in when.items():
         values = tuple(map(number, allowed if isinstance(allowed, list) else [allowed]))
         if not values or not all(isinstance(v, bool | int | float | str) for v in values):
-            say(f"when: {parent}={written(allowed)}: must be a value or a list of values")
+            report(f"when: {parent}={written(allowed)}: must be a value or a list of values")
         else:
             condition[documented_key(str(parent))] = values
     return condition
 
 
 def _check_condition(
-    when: Mapping[str, tuple[Scalar, ...]], drafts: Mapping[str, _Draft], say: Say
+    when: Mapping[str, tuple[Scalar, ...]], drafts: Mapping[str, _Draft], report: ReportFault
 ) -> None:
     for parent, allowed in when.items():
         if parent not in drafts:
             keys = ", ".join(draft.key for draft in drafts.values())
-            say(f"when: {parent}: not a key of this space; its keys: {keys}")
+            report(f"when: {parent}: not a key of this space; its keys: {keys}")
             continue
         kind = drafts[parent].kind
         for value in allowed:
             if kind is not None and not kind.holds(value):
-                say(
-                    f"when: {parent}={written(value)}: it never has this value; "
+                report(
+                    f"when: {parent}={written(value)}: not one of its values; "
                     f"it takes {described(kind)}"
                 )
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """YAML's safe loader, noting keys that stand twice in a mapping instead of losing them."""
+    """YAML's safe loader, which records duplicate keys of a mapping instead of dropping them."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
         self.duplicates: list[tuple[int, str]] = []
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002
-        """Build a mapping as YAML does."""
+        """Build a mapping, and record its duplicate keys."""
         seen: set[str] = set()
         for key_node, _ in node.value:
             if key_node.value in seen:

@@ -1,4 +1,4 @@
-"""Which keys a study may search, and what values they take."""
+"""The keys that a study may search, and their values."""
 
 from collections.abc import Mapping
 
@@ -23,14 +23,14 @@ _NUMERICS = "changes what is trained, not how fast: it belongs to the workload"
 _PRECISION = "the precision belongs to the workload; use --precision"
 _BATCH = "the global batch belongs to the workload; use --global-batch-size"
 _LAYOUT = "the layout of the ranks is fixed; search within one layout"
-_WATCHES = "only watches a run; set it in the base config"
+_WATCHES = "only monitors a run; set it in the base config"
 _CHECKPOINTS = "acts on checkpoints only, which no trial writes; set it in the base config"
 _REFUSED: Mapping[str, str] = {
     "train_batch_size": _BATCH,
     "gradient_accumulation_steps": (
         "follows from the global batch and train_micro_batch_size_per_gpu; search that"
     ),
-    "managed_gradient_accumulation": "trials accumulate as DeepSpeed manages it; leave it out",
+    "managed_gradient_accumulation": "trials need DeepSpeed's managed accumulation; leave it out",
     "bf16": _PRECISION,
     "fp16": _PRECISION,
     "torch_autocast": _PRECISION,
@@ -55,7 +55,7 @@ _REFUSED: Mapping[str, str] = {
     "activation_checkpointing": (
         "DeepSpeed's engine never reads this section; search model.activation_checkpointing"
     ),
-    "autotuning": "is DeepSpeed's own tuner; leave it out",
+    "autotuning": "is DeepSpeed's autotuner; leave it out",
     **dict.fromkeys(
         (
             "tensorboard",
@@ -94,7 +94,7 @@ def searchable_field(key: str) -> Field | None:
 
 
 def refusal(field: Field) -> str | None:
-    """Return why a known field may not be searched, with the way out; None if it may."""
+    """Return why a known field may not be searched, with a suggestion; None if it may."""
     if field.removed:
         return f"DeepSpeed no longer has it: {field.removed}"
     if field.deprecated:
@@ -113,7 +113,7 @@ def refusal(field: Field) -> str | None:
 
 
 def suggestion(key: str) -> str:
-    """Return what to write instead of an unknown key, and where the known ones are listed."""
+    """Return the nearest known keys for an unknown one, and where the known ones are listed."""
     if key.startswith("model."):
         return f"the model settings are {' and '.join(MODEL_FIELDS)}"
     near = nearest(key)
@@ -122,7 +122,7 @@ def suggestion(key: str) -> str:
 
 
 def value_fault(field: Field, value: object) -> str | None:
-    """Return the rule that a value breaks; None if DeepSpeed takes it for this field."""
+    """Return the rule that a value breaks; None if DeepSpeed accepts it for this field."""
     if value is None:
         return "null cannot be searched"
     if not _has_type(field, value):

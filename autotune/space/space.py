@@ -1,4 +1,4 @@
-"""The search space: which keys a study may change, and the one form of each of its points."""
+"""The search space: the keys that a study may change, and the canonical form of its points."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -35,16 +35,16 @@ _DECIDING = (
     "zero_optimization.stage3_prefetch_bucket_size",
     "zero_optimization.stage3_model_persistence_threshold",
 )
-"""Keys on which it depends whether others act (autotune/ds_config/inert_zero.py)."""
+"""Keys that determine whether others act (autotune/ds_config/inert_zero.py)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSpace(Serializable):
-    """What a study may change."""
+    """The keys that a study may change."""
 
     name: str
     parameters: tuple[Parameter, ...]
-    """A key stands after the keys that its condition names."""
+    """Each key comes after the keys that its condition names."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Dotted ds_config keys that every point shares; known once the space is bound."""
     world_size: int | None = None
@@ -56,13 +56,12 @@ class SearchSpace(Serializable):
     def bind(self, workload: Workload, base: Mapping[str, Any] | None = None) -> Self:
         """Return the part of the space that a workload can run.
 
-        Of the micro batches those are kept that divide the sequences of a rank. Nothing else is
-        dropped.
+        Micro batches that do not divide the sequences of a rank are dropped, and nothing else.
 
         Args:
             workload: sets world size, global batch and precision.
-            base: the ds_config that proposals are put into, if there is one: its keys tell which
-                proposals are the same run.
+            base: the ds_config that proposals are merged into; None without one. Its keys determine
+            which proposals are the same run.
 
         Raises:
             SpaceError: no micro batch is left.
@@ -78,11 +77,11 @@ class SearchSpace(Serializable):
         return replace(self, parameters=parameters, fixed=fixed, world_size=workload.world_size)
 
     def canonical(self, values: Mapping[str, Scalar]) -> Proposal:
-        """Return the one proposal of all points that lead to the same run as this one.
+        """Return the proposal that all points with the same run as this one share.
 
-        Keys whose condition does not hold and keys that cannot act are left out, sizes are
-        snapped to what DeepSpeed wants, and keys stand in the order of the space. Keys outside
-        the space are kept, after the others.
+        Keys whose condition does not hold and keys that cannot act are left out, sizes are rounded
+        to valid multiples, and keys are in the order of the space. Keys outside the space are kept,
+        after the others.
 
         Args:
             values: by dotted key; a key of the space may be missing.
@@ -135,7 +134,7 @@ def space_names() -> tuple[str, ...]:
 
 
 def _fixed(workload: Workload, base: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what decides, beside a proposal, which of its keys act."""
+    """Return the fixed values that determine, with a proposal, which of its keys act."""
     flat = documented(dotted.flatten(base or {}))
     deciding = {
         key: value
@@ -143,7 +142,7 @@ def _fixed(workload: Workload, base: Mapping[str, Any] | None) -> dict[str, Any]
         if value != "auto" and key.startswith(_DECIDING_SECTIONS)
     }
     if base is not None:
-        # What the whole config does not say either has DeepSpeed's default.
+        # A key that the whole config does not set has DeepSpeed's default.
         deciding |= {key: flat.get(key, default_of(key)) for key in _DECIDING}
     return deciding | {
         "bf16.enabled": workload.precision == "bf16",
@@ -159,7 +158,7 @@ def _bind_micro_batch(parameter: Parameter, workload: Workload, space: str) -> P
     kept = tuple(n for n in divisors if parameter.kind.holds(n))
     if not kept:
         raise SpaceError(
-            f"{space}: {MICRO_BATCH}: {_described(parameter)} holds no divisor of the {per_rank} "
+            f"{space}: {MICRO_BATCH}: {_described(parameter)} has no divisor of the {per_rank} "
             f"sequences of a rank (global batch {workload.global_batch_size} / "
             f"{workload.world_size} ranks); add {_nearest_divisors(parameter, divisors)}"
         )

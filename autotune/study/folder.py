@@ -1,4 +1,4 @@
-"""A study's folder and storage: made new, or opened again for the same job."""
+"""A study's folder and storage: created, or opened again for the same job."""
 
 import os
 import time
@@ -19,7 +19,7 @@ from autotune.study.view import StudySetup
 
 STUDY_DB = "study.db"
 
-# What else may differ between the runs of a study (seed, environment) is noted, not compared.
+# Other differences between the runs of a study (seed, environment) are recorded, not compared.
 _OPTIONS = {
     "gpus": "--gpus",
     "seq_len": "--seq-len",
@@ -35,37 +35,40 @@ _OPTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedStudy:
-    """A study and what it was set up with, which on a resume is what it was first asked for."""
+    """A study and its setup; on a resume, the setup of its first run."""
 
     stored: StoredStudy
     setup: StudySetup
 
 
 def study_folder(studies: Path, name: str | None, model: str, gpus: int) -> Path:
-    """Return the folder of a study; without a name, one that tells model, ranks and time."""
+    """Return the folder of a study; without a name, one from model, ranks and time."""
     if name is None:
         name = f"{Path(model).name}-{gpus}x-{time.strftime('%Y%m%d-%H%M%S')}"
     if not name or "/" in name or name.startswith("."):
-        raise StoreError(f"--study {name!r}: is a folder's name, without slashes or a leading dot")
+        raise StoreError(
+            f"--study {name!r}: must be a folder's name, without slashes or a leading dot"
+        )
     return studies / name
 
 
 def check_study(folder: Path, storage_url: str, *, resume: bool, named: bool) -> None:
-    """Refuse what cannot be begun or resumed, before anything is started.
+    """Raise if a study cannot be created or resumed, before anything is started.
 
     Raises:
-        StoreError: the study exists and is not to be resumed, or does not exist and is; or the
-            storage cannot be opened.
+        StoreError: the study exists without `resume`, or does not exist with it; or the storage
+        cannot be opened.
     """
     if resume and not named:
-        raise StoreError("--resume: say which study with --study NAME")
+        raise StoreError("--resume: name the study with --study NAME")
     in_folder = storage_url.endswith(f"{folder / STUDY_DB}")
     # A study in a database may be resumed on another machine, which has no folder of it yet.
     if resume and in_folder and not folder.exists():
-        raise StoreError(f"--resume: there is no study {folder}; leave --resume out to begin one")
+        raise StoreError(f"--resume: there is no study {folder}; leave --resume out to start one")
     if not resume and folder.exists() and any(folder.iterdir()):
         raise StoreError(
-            f"--study {folder.name}: {folder} exists; go on with --resume, or choose another name"
+            f"--study {folder.name}: {folder} exists; continue with --resume, or "
+            "choose another name"
         )
     _require_folder(folder)
     if resume or not in_folder:
@@ -73,12 +76,12 @@ def check_study(folder: Path, storage_url: str, *, resume: bool, named: bool) ->
 
 
 def check_same_job(folder: Path, storage_url: str, setup: StudySetup) -> StudySetup:
-    """Return what a study was begun with, if it is the same job.
+    """Return the setup of a study's first run, if it is the same job.
 
     Args:
         folder: the study's.
         storage_url: its storage.
-        setup: what is asked for now; a `ceiling_bytes` of 0 is not compared.
+        setup: the requested one; a `ceiling_bytes` of 0 is not compared.
 
     Raises:
         StoreError: it belongs to another workload, space, ceiling or device.
@@ -88,12 +91,12 @@ def check_same_job(folder: Path, storage_url: str, setup: StudySetup) -> StudySe
     stored.close()
     if begun is None:
         raise StoreError(
-            f"--resume {folder.name}: its driver ended before a trial was begun; remove {folder} "
+            f"--resume {folder.name}: its driver ended before a trial started; remove {folder} "
             "and leave --resume out, or choose another name"
         )
     first = StudySetup.from_json(begun)
     faults = [
-        f"--resume {folder.name}: {difference}; use the options it was begun with, or begin "
+        f"--resume {folder.name}: {difference}; use the options it was started with, or start "
         "another study"
         for difference in differences(first, setup)
     ]
@@ -103,21 +106,21 @@ def check_same_job(folder: Path, storage_url: str, setup: StudySetup) -> StudySe
 
 
 def open_study(folder: Path, storage_url: str, setup: StudySetup, *, resume: bool) -> OpenedStudy:
-    """Make the study, or open it and make sure that it is the same job.
+    """Create the study, or open it and check that it is the same job.
 
     Raises:
-        StoreError: it belongs to another workload, space, ceiling or device, or cannot be made.
+        StoreError: it belongs to another workload, space, ceiling or device, or cannot be created.
     """
     if resume:
         setup = check_same_job(folder, storage_url, setup)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"{folder}: cannot be made: {error.strerror}") from error
+        raise StoreError(f"{folder}: cannot be created: {error.strerror}") from error
     stored = StoredStudy(folder.name, storage_url, create=not resume)
     if not resume:
         stored.set_attribute("setup", setup.to_json())
-        # Short, for a reader of the dashboard.
+        # Short, for the dashboard.
         stored.set_attribute("evaluator", setup.evaluator)
         if clauses := not_shown(setup.evaluator, setup.communication):
             stored.set_attribute("not_shown", "; ".join(clauses))
@@ -125,19 +128,20 @@ def open_study(folder: Path, storage_url: str, setup: StudySetup, *, resume: boo
 
 
 def _require_folder(folder: Path) -> None:
-    """Make sure, before anything is started, that a folder can be made."""
+    """Check, before anything is started, that a folder can be created."""
     nearest = next(path for path in folder.absolute().parents if path.exists())
     if not nearest.is_dir():
-        raise StoreError(f"{folder}: cannot be made: {nearest} is not a folder")
+        raise StoreError(f"{folder}: cannot be created: {nearest} is not a folder")
     if not os.access(nearest, os.W_OK):
-        raise StoreError(f"{folder}: cannot be made: {nearest} is not writable")
+        raise StoreError(f"{folder}: cannot be created: {nearest} is not writable")
 
 
 def differences(first: StudySetup, now: StudySetup) -> Iterator[str]:
-    """Yield a clause for each thing in which two setups differ; consequences are left out."""
+    """Yield a clause for each difference of two setups, without those that follow from another."""
     model, other_model = first.workload.model, now.workload.model
     if model != other_model:
-        yield f"the model is {other_model.name}, the study's is {_told_apart(model, other_model)}"
+        difference = _shape_difference(model, other_model)
+        yield f"the model is {other_model.name}, the study's is {difference}"
     before, after = _comparable(first), _comparable(now)
     for key, option in _OPTIONS.items():
         if after[key] is not None and before[key] != after[key]:
@@ -165,25 +169,25 @@ def differences(first: StudySetup, now: StudySetup) -> Iterator[str]:
 
 
 def _node_differences(first: StudySetup, now: StudySetup) -> Iterator[str]:
-    """Yield a clause for each thing in which nodes differ, most of nodes that are not there."""
+    """Yield a clause for each difference of the modelled nodes."""
     network, other_network = _network(first), _network(now)
     if network and other_network and network != other_network:
         yield f"--link is {other_network}, the study's is {network}"
     if _curves(first) and _curves(now) and _curves(first) != _curves(now):
-        yield "--probe measured other times than the study's"
+        yield "--probe differs from the study's"
     if all("node_host_bytes" in setup.environment for setup in (first, now)):
-        told, other = map(_host_memory, (first, now))
-        if told != other:
-            yield f"--host-memory is {other}, the study's is {told}"
+        recorded, other = map(_host_memory, (first, now))
+        if recorded != other:
+            yield f"--host-memory is {other}, the study's is {recorded}"
     threads, other_threads = (s.environment.get(THREADS_PER_RANK) for s in (first, now))
     if threads and other_threads and threads != other_threads:
         yield (
-            f"a rank has {other_threads} CPU threads, the study's have {threads} "
+            f"a rank's CPU threads are {other_threads}, the study's are {threads} "
             f"(--cpu-threads {threads})"
         )
 
 
-def _told_apart(model: ModelShape, other: ModelShape) -> str:
+def _shape_difference(model: ModelShape, other: ModelShape) -> str:
     if model.name != other.name:
         return model.name
     before, after = dotted.flatten(model.to_json()), dotted.flatten(other.to_json())
@@ -199,7 +203,7 @@ def _comparable(setup: StudySetup) -> Mapping[str, Any]:
         "global_batch_size": workload.global_batch_size,
         "precision": workload.precision,
         "device": setup.device_kind,
-        # Empty while only the pool can tell.
+        # Empty until the pool is known.
         "evaluator": setup.evaluator or None,
         "gpus_per_node": setup.gpus_per_node,
         "communication": setup.communication,
@@ -208,7 +212,7 @@ def _comparable(setup: StudySetup) -> Mapping[str, Any]:
 
 
 def _network(setup: StudySetup) -> str | None:
-    """Return the network between nodes; None of real ranks, and in studies of old."""
+    """Return the network between nodes; None for real ranks and studies of older versions."""
     return None if setup.links is None else str(setup.links["network"]["name"])
 
 
@@ -218,7 +222,7 @@ def _host_memory(setup: StudySetup) -> str:
 
 
 def _curves(setup: StudySetup) -> Sequence[Any]:
-    """Return what a probe measured of the links; empty where none did."""
+    """Return what a probe measured of the links; empty without a probe."""
     return tuple((setup.links or {}).get("curves") or ())
 
 

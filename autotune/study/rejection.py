@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from autotune.evaluate.evaluator_kind import EvaluatorKind
 from autotune.serialization import Serializable
 from autotune.study.candidate import Candidate
 from autotune.study.outcome import Failure, Outcome, Status
@@ -43,7 +44,7 @@ class Rejection(Serializable):
         """Return the outcome of a trial that never ran."""
         return Outcome(
             status=Status.REJECTED,
-            evaluator="modelled",
+            evaluator=EvaluatorKind.MODELLED.value,
             failure=Failure(reason=self.reason, needed_bytes=self.needed_bytes),
         )
 

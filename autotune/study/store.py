@@ -1,8 +1,8 @@
 """Optuna, by ask and tell. The only module that imports it.
 
-Proposals are drawn from a copy of the study in memory that holds what the sampler should see.
-Only a proposal that is going to run becomes a trial of the stored study: duplicates leave no
-trace there, and its numbers run on without gaps.
+Proposals are drawn from a copy of the study in memory that contains what the sampler should see.
+Only a proposal that will run becomes a trial of the stored study: duplicates are not stored, and
+trial numbers have no gaps.
 """
 
 import copy
@@ -39,33 +39,33 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 SAMPLERS = ("tpe", "random")
-"""What `--sampler` may say."""
+"""The values of `--sampler`."""
 _OLD_CONSTRAINTS = "constraints"
-"""Where Optuna 4 kept them, and optuna-dashboard 0.21 still looks."""
+"""Where Optuna 4 stored them, and optuna-dashboard 0.21 still reads them."""
 _NUM_STARTUP_TRIALS = 10
 _MAX_TPE_ATTEMPTS = 10
 _MAX_NAMES = 5
 """Studies of a storage that an error lists."""
-_TOLD: Mapping[str, str] = {
+_PREFIX: Mapping[str, str] = {
     EvaluatorKind.MODELLED: "predicted ",
     EvaluatorKind.EMULATED: "emulated ",
 }
-"""Before the speed of a trial that no real ranks made, in a line for a reader."""
+"""Prefix of a speed that was not measured on real ranks, in a trial's summary."""
 _STATES = {
     Status.COMPLETE: TrialState.COMPLETE,
     Status.TIMED_OUT: TrialState.FAIL,
     Status.CRASHED: TrialState.FAIL,
 }
-"""All others are PRUNED: TPE learns from a pruned trial's constraint, and nothing from a failed."""
+"""All others are PRUNED: TPE learns from a pruned trial's constraint, not from a failed trial."""
 
 _WAS_INTERRUPTED = "interrupted"
-_INTERRUPTED = "interrupted: the driver ended while this trial ran; it is asked again on --resume"
+_INTERRUPTED = "interrupted: the driver ended while this trial ran; it runs again on --resume"
 
 
 def _names_a_failure(
     method: Callable[Concatenate["StoredStudy", _Arguments], _Result],
 ) -> Callable[Concatenate["StoredStudy", _Arguments], _Result]:
-    """Have a method raise `StoreError` where its storage fails under way: full, locked, gone."""
+    """Make a method raise `StoreError` when its storage fails: full, locked, gone."""
 
     @wraps(method)
     def named(
@@ -77,8 +77,8 @@ def _names_a_failure(
             cause = error.__cause__ or error
             reason = str(cause).strip().partition("\n")[0]
             raise StoreError(
-                f"study {study.name}: its storage failed: {reason}; what it holds is kept, so mend "
-                "it and go on with --resume"
+                f"study {study.name}: its storage failed: {reason}; stored trials are "
+                "kept; fix it and continue with --resume"
             ) from error
 
     return named
@@ -89,8 +89,8 @@ class StoredStudy:
 
     Args:
         name: the study's.
-        storage_url: any that Optuna takes.
-        create: make a new study, or open the one there is.
+        storage_url: any that Optuna accepts.
+        create: make a new study, or open an existing one.
 
     Raises:
         StoreError: the storage cannot be opened, the study exists (`create`) or does not.
@@ -100,7 +100,7 @@ class StoredStudy:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.name = name
         self.check(name, storage_url, exists=not create)
-        with _translated(f"--storage {_shown(storage_url)}"):
+        with _translated(f"--storage {_without_password(storage_url)}"):
             storage = optuna.storages.get_storage(storage_url)
             if create:
                 self._study = optuna.create_study(
@@ -110,7 +110,7 @@ class StoredStudy:
                 self._study = optuna.load_study(study_name=name, storage=storage)
 
     def close(self) -> None:
-        """Give back the connections to the storage's server."""
+        """Close the connections to the storage's server."""
         _close(self._study._storage)
 
     @staticmethod
@@ -118,39 +118,39 @@ class StoredStudy:
         """Make sure that a study exists, or that it does not.
 
         Raises:
-            StoreError: it is not so, or the storage cannot be opened.
+            StoreError: it does not, or the storage cannot be opened.
         """
-        shown = _shown(storage_url)
+        where = _without_password(storage_url)
         file = _sqlite_file(storage_url)
         if file is not None and not file.exists():
-            # Opening it would make it.
+            # Opening it would create it.
             if exists:
                 raise StoreError(f"--study {name}: no such study: there is no file {file}")
             if not file.absolute().parent.is_dir():
                 raise StoreError(
-                    f"--storage {shown}: cannot be opened: there is no folder {file.parent}"
+                    f"--storage {where}: cannot be opened: there is no folder {file.parent}"
                 )
             return
-        with _translated(f"--storage {shown}"):
+        with _translated(f"--storage {where}"):
             storage = optuna.storages.get_storage(storage_url)
             names = optuna.get_all_study_names(storage)
             _close(storage)
         if exists and name not in names:
-            raise StoreError(f"--study {name}: no such study in {shown}; {_held(names)}")
+            raise StoreError(f"--study {name}: no such study in {where}; {_contents(names)}")
         if not exists and name in names:
             raise StoreError(
-                f"--study {name}: exists in {shown}; go on with --resume, or choose another name"
+                f"--study {name}: exists in {where}; continue with --resume, or choose another name"
             )
 
     @property
     @_names_a_failure
     def attributes(self) -> Mapping[str, Any]:
-        """What is stored with the study itself."""
+        """The attributes that are stored with the study."""
         return self._study.user_attrs
 
     @_names_a_failure
     def set_attribute(self, name: str, value: Any) -> None:
-        """Store a JSON value with the study itself."""
+        """Store a JSON value with the study."""
         self._study.set_user_attr(name, value)
 
     @_names_a_failure
@@ -164,15 +164,15 @@ class StoredStudy:
     def suggestions(
         self, space: SearchSpace, *, seed: int, sampler: str = "tpe"
     ) -> Iterator[dict[str, Scalar]]:
-        """Yield points of the space, one after the other, until the caller likes one.
+        """Yield points of the space until the caller takes one.
 
         The same study and seed give the same points, after a resume too. A point that the caller
         did not take counts as a running trial for the next, so that TPE moves away from it; after
-        `_MAX_TPE_ATTEMPTS` points are drawn at random, since a small space may hold nothing new
+        `_MAX_TPE_ATTEMPTS` points are drawn at random, since a small space may have no new point
         where TPE looks.
         """
         trials = self._trials()
-        # An interrupted trial is asked again, so it must not move what comes after it.
+        # An interrupted trial runs again, so it must not change later points.
         num_asked = sum(not trial.user_attrs.get(_WAS_INTERRUPTED) for trial in trials)
         seed = (seed * 1_000_003 + num_asked) % 2**32
         seen = optuna.create_study(direction="maximize", sampler=_sampler(sampler, seed))
@@ -191,7 +191,7 @@ class StoredStudy:
     def begin(self, candidate: Candidate, space: SearchSpace) -> int:
         """Store a trial as running and return its number.
 
-        Its parameters are those values of the candidate that the space could have drawn.
+        Its parameters are the candidate's values that are in the space.
         """
         distributions = {
             parameter.key: _distribution(parameter)
@@ -218,13 +218,13 @@ class StoredStudy:
         ceiling_bytes: int,
         predicted_bytes: float | None = None,
     ) -> None:
-        """Store how a trial ended.
+        """Store the outcome of a trial.
 
         Args:
             number: the trial's.
-            outcome: how it ended.
+            outcome: its outcome.
             ceiling_bytes: the most that a rank may use.
-            predicted_bytes: what it was predicted to need, if it was predicted.
+            predicted_bytes: the predicted need; None without a prediction.
         """
         trial = self._running(number)
         excesses = constraints_of(
@@ -245,8 +245,8 @@ class StoredStudy:
             value = outcome.tokens_per_s.mean
         self._study.tell(number, value, state=state)
 
-    def is_told(self, number: int) -> bool:
-        """Whether it is stored how a trial ended."""
+    def has_outcome(self, number: int) -> bool:
+        """Whether the outcome of a trial is stored."""
         return self._trials()[number].state.is_finished()
 
     @_names_a_failure
@@ -277,7 +277,7 @@ def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
     if name == "random":
         return optuna.samplers.RandomSampler(seed=seed)
     if name != "tpe":
-        raise ValueError(f"{name} is no sampler; known: {', '.join(SAMPLERS)}")
+        raise ValueError(f"{name} is not a sampler; known: {', '.join(SAMPLERS)}")
     with warnings.catch_warnings():
         # `multivariate` and `group` are marked experimental since Optuna 2.
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -298,18 +298,18 @@ def _close(storage: optuna.storages.BaseStorage) -> None:
         engine.dispose()
 
 
-def _held(names: Sequence[str]) -> str:
-    """Say what a storage holds in place of the study that was asked for."""
+def _contents(names: Sequence[str]) -> str:
+    """Describe which studies a storage contains."""
     if not names:
-        return "it holds no study"
+        return "it contains no study"
     more = ", ..." if len(names) > _MAX_NAMES else ""
     return (
-        f"it holds {', '.join(sorted(names)[:_MAX_NAMES])}{more}: choose one of these (a study "
+        f"it contains {', '.join(sorted(names)[:_MAX_NAMES])}{more}: choose one of these (a study "
         "keeps its name, and its folder must have the same)"
     )
 
 
-def _shown(storage_url: str) -> str:
+def _without_password(storage_url: str) -> str:
     """Return a storage URL without its password."""
     return re.sub(r"(://[^:/@]+):[^@]*@", r"\1:***@", storage_url)
 
@@ -329,7 +329,7 @@ def _translated(where: str) -> Iterator[None]:
             f"{where}: its driver is not installed ({error.__cause__ or error}); install it, or "
             "name one that is, as in postgresql+psycopg:// with `pip install 'autotune[postgres]'`"
         ) from error
-    except Exception as error:  # SQLAlchemy and each of its drivers raise errors of their own
+    except Exception as error:  # SQLAlchemy and its drivers raise many types
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise StoreError(f"{where}: cannot be opened: {reason}") from error
 
@@ -352,7 +352,7 @@ def _for_sampler(trial: optuna.trial.FrozenTrial) -> optuna.trial.FrozenTrial:
 
 
 def _attributes(outcome: Outcome) -> dict[str, Any]:
-    """Return the user attributes: a few short ones for a reader, and the outcome whole.
+    """Return the user attributes: a few short ones for a reader, and the whole outcome.
 
     optuna-dashboard cuts a structured attribute at 1,024 characters, and each costs a commit.
     """
@@ -362,9 +362,9 @@ def _attributes(outcome: Outcome) -> dict[str, Any]:
         "outcome": outcome.to_json(),
     }
     if outcome.has_numbers:
-        told = _TOLD.get(outcome.evaluator, "")
+        prefix = _PREFIX.get(outcome.evaluator, "")
         speed, peak = _speed(outcome.tokens_per_s), format_gib(outcome.peak_bytes)
-        attributes["summary"] = f"{told}{speed} tokens/s, peak {peak}"
+        attributes["summary"] = f"{prefix}{speed} tokens/s, peak {peak}"
     if (failure := outcome.failure) is not None:
         where = f"rank {failure.rank}, {failure.phase}: " if failure.phase else ""
         log = f" ({failure.log})" if failure.log else ""
@@ -373,7 +373,7 @@ def _attributes(outcome: Outcome) -> dict[str, Any]:
 
 
 def _speed(interval: Interval) -> str:
-    """Return a range; of a trial that was stopped after a step or two, what its steps were."""
+    """Return the interval; the mean for a trial that was stopped after a step or two."""
     if math.isinf(interval.high):
         return f"about {interval.mean:.0f}"
     return f"{interval.low:.0f} to {interval.high:.0f}"

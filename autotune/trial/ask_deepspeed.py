@@ -1,10 +1,10 @@
-"""Asks the real DeepSpeed whether it takes a config, without a device.
+"""Checks whether the installed DeepSpeed accepts a config, without a device.
 
 ``python -m autotune.trial.ask_deepspeed`` reads ``{"ds_config": ..., "world_size": ...}`` from
-standard input and prints ``{"refusal": ..., "version": "0.19.8"}``, the refusal being null or the
-reason. ``{"questions": [...]}``, a list of such questions, is answered by ``"refusals"``, in their
-order. A process of its own: importing DeepSpeed takes seconds, and its process group would stay
-behind.
+standard input and prints ``{"refusal": ..., "version": "0.19.8"}``; the refusal is null or the
+reason. ``{"questions": [...]}``, a list of such questions, is answered by ``"refusals"``, in the
+same order. Runs as a separate process: importing DeepSpeed takes seconds, and leaves a process
+group behind.
 """
 
 import json
@@ -17,20 +17,20 @@ from typing import Any
 def refusal(ds_config: Mapping[str, Any], world_size: int) -> str | None:
     """Return why DeepSpeed's config parser refuses a config, or None.
 
-    What DeepSpeed asserts only at `initialize` is not found here.
+    Assertions of `initialize` are not checked here.
     """
     _form_group(world_size)
     from deepspeed.runtime.config import DeepSpeedConfig
 
     try:
         DeepSpeedConfig(dict(ds_config))
-    except Exception as error:  # noqa: BLE001  whatever it raises is its refusal
+    except Exception as error:  # noqa: BLE001  any exception is a refusal
         return f"{type(error).__name__}: {' '.join(str(error).split())[:600]}"
     return None
 
 
 def _form_group(world_size: int) -> None:
-    """Form a process group of so many ranks, of which this is the first.
+    """Form a process group of `world_size` ranks, as its first rank.
 
     `DeepSpeedConfig` takes the world size from it, and 1 without one.
     """
@@ -44,7 +44,7 @@ def _form_group(world_size: int) -> None:
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world_size)
     from deepspeed import comm, ops
 
-    # It would be compiled for a minute, for nothing.
+    # Its compilation takes a minute and is not needed.
     ops.__compatible_ops__["deepspeed_shm_comm"] = False
     comm.init_distributed("fake", dist_init_required=False)
 
@@ -56,12 +56,12 @@ def main() -> None:
     answer = sys.stdout
     sys.stdout = sys.stderr  # DeepSpeed logs there while it is imported
     if len(questions) > 1:
-        logging.disable()  # a warning for each would take longer than the answers
+        logging.disable()  # the warnings would take longer than the answers
     refusals = [refusal(**question) for question in questions]
     from deepspeed import __version__
 
-    told = {"refusals": refusals} if "questions" in asked else {"refusal": refusals[0]}
-    print(json.dumps({**told, "version": __version__}), file=answer)
+    reply = {"refusals": refusals} if "questions" in asked else {"refusal": refusals[0]}
+    print(json.dumps({**reply, "version": __version__}), file=answer)
 
 
 if __name__ == "__main__":

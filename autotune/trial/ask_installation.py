@@ -1,7 +1,7 @@
-"""Asks torch and DeepSpeed what they were built with, what they can build, and what is in the way.
+"""Reports what torch and DeepSpeed were built with, what they can build, and what prevents it.
 
 ``python -m autotune.trial.ask_installation DEVICE_KIND [OP...] [--remove-stale-locks]`` prints one
-JSON object; of all ops on CUDA and of none on the CPU, if none is named. A process of its own:
+JSON object; without an op all ops on CUDA, and none on the CPU. Runs as a separate process:
 importing DeepSpeed takes seconds, and may fail.
 """
 
@@ -16,11 +16,11 @@ from autotune.trial.build_ops import BUILDERS, deepspeeds_builder, is_built, las
 
 
 def about_torch() -> dict[str, Any]:
-    """Return torch's version, the CUDA and NCCL that it was built with, and what it sees."""
+    """Return torch's version, its CUDA and NCCL versions, and the devices that it sees."""
     import torch
     from torch.utils.cpp_extension import CUDA_HOME
 
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "torch": torch.__version__,
         "torch_cuda": torch.version.cuda,
         "nccl": None,
@@ -30,37 +30,37 @@ def about_torch() -> dict[str, Any]:
         "cuda_home": CUDA_HOME,
     }
     if torch.version.cuda is None:
-        return told
-    told["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
-    told["archs"] = torch.cuda.get_arch_list()
+        return facts
+    facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+    facts["archs"] = torch.cuda.get_arch_list()
     try:
         torch.cuda.init()  # type: ignore[no-untyped-call]
-        told["capabilities"] = [
+        facts["capabilities"] = [
             torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count())
         ]
     except (RuntimeError, AssertionError) as error:
-        told["cuda_error"] = last_lines(str(error))
-    return told
+        facts["cuda_error"] = last_lines(str(error))
+    return facts
 
 
 def about_op(op: str) -> dict[str, Any]:
-    """Return whether an op is there, whether it could be built, and why not."""
-    told: dict[str, Any] = {"name": op, "built": False, "needs_nvcc": False, "why": None}
+    """Return whether an op is built, whether it can be built, and why not."""
+    facts: dict[str, Any] = {"name": op, "built": False, "needs_nvcc": False, "why": None}
     try:
         builder = deepspeeds_builder(op)
-        told["needs_nvcc"] = any(str(source).endswith(".cu") for source in builder.sources())
-        told["built"] = is_built(op)
-        if told["built"]:
+        facts["needs_nvcc"] = any(str(source).endswith(".cu") for source in builder.sources())
+        facts["built"] = is_built(op)
+        if facts["built"]:
             _load_as_built(op)
         elif not builder.is_compatible(verbose=True):
-            told["why"] = builder.error_log or "DeepSpeed calls it incompatible with this machine"
-    except Exception as error:  # noqa: BLE001  whatever it is, it is why
-        told["why"] = f"{type(error).__name__}: {last_lines(str(error))}"
-    return told
+            facts["why"] = builder.error_log or "DeepSpeed calls it incompatible with this machine"
+    except Exception as error:  # noqa: BLE001  any exception is the reason
+        facts["why"] = f"{type(error).__name__}: {last_lines(str(error))}"
+    return facts
 
 
 def _load_as_built(op: str) -> None:
-    """Load an op's library, without DeepSpeed's look at whether to build it anew."""
+    """Load an op's library, without DeepSpeed's check whether to rebuild it."""
     from deepspeed.git_version_info import installed_ops
     from torch.utils.cpp_extension import _get_build_directory, _import_module_from_library
 
@@ -70,19 +70,19 @@ def _load_as_built(op: str) -> None:
 
 
 def main(device_kind: str, ops: Sequence[str], *, remove_locks: bool) -> None:
-    """Print what is found."""
+    """Print the findings."""
     os.environ["DS_ACCELERATOR"] = device_kind
     answers = os.dup(1)
     os.dup2(2, 1)  # DeepSpeed and compilers print
-    told = about_torch()
+    facts = about_torch()
     locks = remove_stale_locks() if remove_locks else stale_locks()
     from torch.utils.cpp_extension import get_default_build_root
 
-    told["extensions"] = os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root()
-    told["stale_locks"] = [str(lock) for lock in locks]
-    told["ops"] = [about_op(op) for op in ops or (BUILDERS if device_kind == "cuda" else ())]
+    facts["extensions"] = os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root()
+    facts["stale_locks"] = [str(lock) for lock in locks]
+    facts["ops"] = [about_op(op) for op in ops or (BUILDERS if device_kind == "cuda" else ())]
     with os.fdopen(answers, "w", encoding="utf-8") as output:
-        output.write(json.dumps(told))
+        output.write(json.dumps(facts))
 
 
 if __name__ == "__main__":

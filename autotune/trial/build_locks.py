@@ -1,4 +1,4 @@
-"""Locks that a killed compiler left behind: every later build waits for ever on them."""
+"""Locks that a killed compiler left behind: every later build waits for them forever."""
 
 import contextlib
 import math
@@ -10,12 +10,12 @@ _MOUNTS = Path("/proc/mounts")
 
 
 _SHARED = frozenset({"beegfs", "ceph", "cifs", "gpfs", "lustre", "nfs", "nfs4", "wekafs"})
-"""Filesystems on which another machine may hold a lock, which no process here shows."""
+"""Filesystems on which another machine may hold a lock, which is not visible here."""
 _LONGEST_BUILD_S = 1800.0
 
 
 def remove_stale_locks() -> tuple[Path, ...]:
-    """Remove the locks of torch's extension builds whose makers are gone; return them."""
+    """Remove the stale locks of torch's extension builds; return them."""
     stale = stale_locks()
     for lock in stale:
         lock.unlink(missing_ok=True)
@@ -51,7 +51,7 @@ def _made_at(lock: Path) -> float:
     try:
         return lock.stat().st_mtime
     except FileNotFoundError:
-        return math.inf  # released this very moment
+        return math.inf  # just released
 
 
 def _build_root() -> Path:

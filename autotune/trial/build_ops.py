@@ -2,8 +2,8 @@
 
 Started by a slot as ``python -m autotune.trial.build_ops SLOT_PID OP...``. Writes JSON lines to
 standard output: ``building`` before an op is compiled, ``built`` when it can be loaded, and
-``failed`` with the compiler's last lines; then it ends. Whatever the compilers print goes to
-standard error.
+``failed`` with the compiler's last lines; then it ends. The output of compilers goes to standard
+error.
 """
 
 import os
@@ -30,15 +30,15 @@ BUILDERS = {
 """DeepSpeed's builder of each op that training may load."""
 
 _MAX_LINES = 12
-Say = Callable[..., None]
+SendEvent = Callable[..., None]
 
 
-def build_ops(ops: Iterable[str], say: Say, builder_of: Callable[[str], Any]) -> bool:
+def build_ops(ops: Iterable[str], send_event: SendEvent, builder_of: Callable[[str], Any]) -> bool:
     """Build and load each op; return whether all can be loaded.
 
     Args:
         ops: DeepSpeed's names.
-        say: takes the kind of an event and its content.
+        send_event: called with the kind of an event and its content.
         builder_of: returns DeepSpeed's builder of an op.
     """
     for op in ops:
@@ -46,12 +46,12 @@ def build_ops(ops: Iterable[str], say: Say, builder_of: Callable[[str], Any]) ->
         try:
             builder = builder_of(op)
             if not is_built(op):
-                say("building", op=op)
+                send_event("building", op=op)
             builder.load(verbose=False)
-        except Exception as error:  # noqa: BLE001  compilers and linkers fail in every way
-            say("failed", op=op, why=last_lines(str(error)))
+        except Exception as error:  # noqa: BLE001  compilers and linkers raise many types
+            send_event("failed", op=op, why=last_lines(str(error)))
             return False
-        say("built", op=op, seconds=time.monotonic() - began)
+        send_event("built", op=op, seconds=time.monotonic() - began)
     return True
 
 
@@ -67,30 +67,30 @@ def is_built(op: str) -> bool:
 
 
 def deepspeeds_builder(op: str) -> Any:
-    """Return DeepSpeed's builder of an op for the accelerator at hand."""
+    """Return DeepSpeed's builder of an op for this accelerator."""
     from deepspeed.accelerator import get_accelerator
 
     return get_accelerator().create_op_builder(BUILDERS[op])
 
 
 def last_lines(text: str) -> str:
-    """Return the end of a compiler's output, where the errors stand."""
+    """Return the end of a compiler's output, where the errors are."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     return "\n".join(lines[-_MAX_LINES:]) or "no message"
 
 
 def main(slot_pid: int, ops: Iterable[str]) -> int:
-    """Build; return the exit code."""
+    """Build the ops; return the exit code."""
     process_exit.die_with_parent(slot_pid, signal.SIGTERM)
     signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
     answers = os.dup(1)
     os.dup2(2, 1)
     remove_stale_locks()
 
-    def say(kind: str, **content: Any) -> None:
+    def send_event(kind: str, **content: Any) -> None:
         wire.send(answers, kind, **content)
 
-    return 0 if build_ops(ops, say, deepspeeds_builder) else 1
+    return 0 if build_ops(ops, send_event, deepspeeds_builder) else 1
 
 
 if __name__ == "__main__":

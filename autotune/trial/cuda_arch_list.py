@@ -1,8 +1,8 @@
-"""TORCH_CUDA_ARCH_LIST, as DeepSpeed can read it.
+"""Converts TORCH_CUDA_ARCH_LIST to a form that DeepSpeed can read.
 
-DeepSpeed splits the list at blanks and semicolons, each entry at its dot, and takes both parts for
-whole numbers, `+PTX` aside (op_builder/builder.py: compute_capability_args). `9.0a`, `Hopper` or
-`8.0,9.0`, all good for other builders, end its build with a ValueError.
+DeepSpeed splits the list at blanks and semicolons, each entry at its dot, and reads both parts as
+whole numbers, except `+PTX` (op_builder/builder.py: compute_capability_args). `9.0a`, `Hopper` or
+`8.0,9.0`, which other builders accept, end its build with a ValueError.
 """
 
 import re
@@ -23,7 +23,7 @@ _NAMED = {
 
 
 def is_readable(arch_list: str) -> bool:
-    """Return whether DeepSpeed can read a list; an empty one has it ask the devices.
+    """Return whether DeepSpeed can read a list; with an empty one it asks the devices.
 
     Example:
         >>> is_readable("8.0;9.0+PTX"), is_readable("9.0a"), is_readable("")
@@ -36,10 +36,10 @@ def is_readable(arch_list: str) -> bool:
 
 
 def readable(arch_list: str) -> str:
-    """Return the list as DeepSpeed can read it; empty where nothing is left of it.
+    """Return the list in a form that DeepSpeed can read; empty without a valid entry.
 
-    Suffixes such as the `a` of `9.0a` are dropped: DeepSpeed's kernels use nothing that is special
-    to one architecture.
+    Suffixes such as the `a` of `9.0a` are dropped: DeepSpeed's kernels use no architecture-specific
+    features.
 
     Example:
         >>> readable("9.0a; 8.6,Ampere"), readable("native")

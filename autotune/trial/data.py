@@ -1,4 +1,4 @@
-"""Random tokens that do not depend on how a step is cut into micro batches."""
+"""Random tokens that do not depend on how a step is divided into micro batches."""
 
 from collections.abc import Iterator
 
@@ -10,8 +10,8 @@ from autotune.trial.spec import Place, TrialSpec
 def micro_batches(spec: TrialSpec, place: Place, step: int) -> Iterator[torch.Tensor]:
     """Yield this rank's token ids of one optimizer step, a tensor per micro step.
 
-    Each is `(micro_batch, seq_len)`. Two configs that run whole steps see the same sequences on
-    the same rank, whatever their micro batch: their losses can be compared.
+    Each is `(micro_batch, seq_len)`. Two configs that run whole steps get the same sequences on the
+    same rank, whatever their micro batch: their losses can be compared.
     """
     micro = int(spec.ds_config["train_micro_batch_size_per_gpu"])
     generator = torch.Generator().manual_seed(hash((spec.seed, step, place.rank)) & (2**63 - 1))

@@ -1,8 +1,8 @@
-"""One device plays one rank of N: the process group, and what DeepSpeed must not conclude from it.
+"""Emulates one rank of N on one device: the process group, and patches of DeepSpeed.
 
 The other ranks do not exist. A gather repeats this rank's part, a reduction keeps this rank's
-numbers; both take the time that the links between real ranks would need. Shapes, and so memory and
-kernels, are those of a real rank; losses and gradients are not.
+numbers; both take the time that real links would need. Shapes, and so memory and kernels, are those
+of a real rank; losses and gradients are not.
 """
 
 import sys
@@ -25,11 +25,11 @@ _NORM_CHECK = "is_invalid_grad_norm"
 
 
 def place_of(emulation: Emulation, place: Place) -> Place:
-    """Return where the rank that is played stands in its world, on the device of `place`."""
+    """Return the place of the emulated rank in its world, on the device of `place`."""
     return replace(
         place,
         rank=emulation.rank,
-        # DeepSpeed picks the device by it, and there is only this one.
+        # DeepSpeed selects the device by it, and there is only one.
         local_rank=0,
         world_size=emulation.world_size,
         local_world_size=emulation.local_world_size,
@@ -46,12 +46,12 @@ def join(emulation: Emulation) -> None:
         world_size=emulation.world_size,
     )
     deepspeed.init_distributed(group.BACKEND, dist_init_required=False)
-    # ZeRO++ cuts its groups by the devices that it sees on the node.
+    # ZeRO++ forms its groups by the devices that it sees on the node.
     get_accelerator().device_count = lambda: emulation.local_world_size
 
 
 def _collective_time(emulation: Emulation) -> group.CollectiveTime:
-    """Return what says how long a collective takes."""
+    """Return the function that gives the time of a collective."""
     if emulation.links is None:
         return lambda _: 0.0
     links = Links.from_json(emulation.links)
@@ -64,10 +64,10 @@ def _collective_time(emulation: Emulation) -> group.CollectiveTime:
 
 
 def take_every_step(optimizer: Any) -> None:
-    """Have DeepSpeed's optimizer never skip a step for an overflow.
+    """Prevent DeepSpeed's optimizer from skipping a step because of an overflow.
 
-    What was not communicated may overflow, and a skipped step is faster and allocates less than a
-    real one. The checks themselves run, since they take time and memory too. fp16 begins with a
+    Gradients that were not communicated may overflow, and a skipped step is faster and allocates
+    less than a real one. The checks run, since they take time and memory too. fp16 starts with a
     small loss scale, so that numbers stay finite for longer.
     """
     checker = getattr(optimizer, "overflow_checker", None)
@@ -86,16 +86,16 @@ def take_every_step(optimizer: Any) -> None:
 
 
 def slow_down_host(optimizer: Any, slowdown: float, *, wait: Callable[[], None]) -> None:
-    """Have each step of an offloaded optimizer take as long as beside the node's other ranks.
+    """Make each step of an offloaded optimizer take as long as with all ranks of the node.
 
-    The whole step is slowed, not only CPUAdam: gradients are scaled on the CPU as well, and weights
-    go back from pageable memory, which the driver copies with a core. All of it waits for the
-    memory that the ranks share.
+    The whole step is slowed, not only CPUAdam: gradients are scaled on the CPU too, and weights are
+    copied from pageable memory, which takes a core. All of it depends on the memory bandwidth that
+    the ranks share.
 
     Args:
         optimizer: DeepSpeed's.
-        slowdown: by which factor.
-        wait: returns when the device is idle, so that its own work counts once.
+        slowdown: the factor.
+        wait: returns when the device is idle, so that its work counts once.
     """
     if slowdown <= 1.0:
         return

@@ -1,4 +1,4 @@
-"""What went wrong in a rank, told from the exception itself and not from its log."""
+"""Diagnoses a rank's failure from the exception, not from its log."""
 
 from dataclasses import dataclass
 
@@ -14,29 +14,29 @@ _REFUSALS = (AssertionError, ValueError, TypeError, KeyError, AttributeError, No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """Why a rank failed, as far as its exception tells."""
+    """Why a rank failed, according to its exception."""
 
     kind: FailureKind
     message: str
     """One line for a reader."""
     needed_bytes: int | None = None
-    """For `MEMORY` and `DEVICE_MEMORY`: what the rank held plus what it asked for."""
+    """For `MEMORY` and `DEVICE_MEMORY`: what the rank held plus what it requested."""
     short_bytes: int | None = None
-    """What was missing of it."""
+    """The missing part of it."""
 
 
 def examine(error: BaseException, phase: Phase, device: Device | None) -> Diagnosis:
     """Classify an exception that ended a rank."""
     chain = _chain(error)
     text = f"{type(error).__name__}: {_one_line(error)}"
-    shortages = [s for e in chain if device and (s := device.shortage_of(e)) is not None]
-    if shortages:
-        shortage = shortages[0]
+    found = [s for e in chain if device and (s := device.oom_of(e)) is not None]
+    if found:
+        oom = found[0]
         return Diagnosis(
-            kind=shortage.kind,
-            message=f"{shortage.describe()} ({text})",
-            needed_bytes=shortage.needed_bytes,
-            short_bytes=shortage.short_bytes,
+            kind=oom.kind,
+            message=f"{oom.describe()} ({text})",
+            needed_bytes=oom.needed_bytes,
+            short_bytes=oom.short_bytes,
         )
     faults = [e for e in chain if is_device_fault(e)]
     if faults:

@@ -1,23 +1,23 @@
-"""Why a rank failed, as far as the rank or its slot can tell."""
+"""Why a rank failed, as the rank or its slot reports it."""
 
 from enum import StrEnum
 
 
 class FailureKind(StrEnum):
-    """Kinds of a rank's failure; a trial's status follows from that of the first."""
+    """Kinds of a rank's failure; the first one determines the trial's status."""
 
     MEMORY = "memory"
     """The ceiling was reached."""
     DEVICE_MEMORY = "device memory"
-    """The device itself was full, below the ceiling."""
+    """The device was full, below the ceiling."""
     HOST_MEMORY = "host memory"
     """Host memory ran out, or the kernel ended the rank because of it."""
     INVALID = "invalid"
     """DeepSpeed refuses the config."""
     PEER = "peer"
-    """Another rank is gone: a consequence, never the reason."""
+    """Another rank has ended: a consequence, never the reason."""
     DEVICE = "device"
-    """CUDA or NCCL failed: an illegal access, a broken card, a driver that is gone."""
+    """CUDA or NCCL failed: an illegal access, a faulty card, a lost driver."""
     ERROR = "error"
     """Any other exception."""
     SIGNAL = "signal"
@@ -25,4 +25,4 @@ class FailureKind(StrEnum):
     HUNG = "hung"
     """No progress mark within the phase's time-out."""
     STOPPED = "stopped"
-    """Ended by us, because another rank failed."""
+    """Ended because another rank failed."""

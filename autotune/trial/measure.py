@@ -18,11 +18,11 @@ from autotune.trial.spec import Place, TrialSpec
 from autotune.trial.stop_rule import Stop, why_stop
 
 Mark = Callable[[Phase, str], None]
-"""Tells the supervisor how far this rank is: the phase, and a word on where in it."""
+"""Reports progress to the supervisor: the phase, and where in it."""
 
 
 _MAX_SKIPPED_STEPS = 40
-"""DeepSpeed's dynamic loss scale begins at 2**16 and halves with every skipped step."""
+"""DeepSpeed's dynamic loss scale starts at 2**16 and halves with every skipped step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class _TimedStep:
     loss: float
 
 
-def run_steps(  # noqa: PLR0913  each is a different thing
+def run_steps(  # noqa: PLR0913  the parts of a rank
     engine: Any,
     spec: TrialSpec,
     place: Place,
@@ -43,16 +43,16 @@ def run_steps(  # noqa: PLR0913  each is a different thing
     mark: Mark,
     memory: tuple[PhaseMemory, ...],
 ) -> tuple[RankMeasurement, Stop]:
-    """Train until the rule says stop; return what this rank measured and why it stopped.
+    """Train until the rule stops it; return this rank's measurement and why it stopped.
 
     Args:
         engine: the DeepSpeed engine.
         spec: the trial.
         place: this rank's place.
         device: this rank's device.
-        peers: the other ranks, to stop at the same step.
+        peers: all ranks, to stop at the same step.
         mark: called by this thread before every micro step.
-        memory: peaks of the phases before.
+        memory: peaks of the earlier phases.
     """
     coming = _real_steps(engine, spec, place, device=device, mark=mark)
     steps = [next(coming)]
@@ -74,7 +74,7 @@ def run_steps(  # noqa: PLR0913  each is a different thing
             boundary_s=tuple(step.boundary_s for step in steps[1:]),
             host_loop_s=tuple(step.host_loop_s for step in steps[1:]),
             memory=memory,
-            # Those of an emulated rank mean nothing, and may be no numbers.
+            # Those of an emulated rank are meaningless, and may be NaN.
             losses=() if spec.emulation else tuple(step.loss for step in steps),
             host_bytes=device.host_bytes(),
             alloc_retries=device.num_alloc_retries() - retries_before,
@@ -95,7 +95,7 @@ def _whole_step_s(spec: TrialSpec, inner_s: float, boundary_s: float) -> float:
 def _real_steps(
     engine: Any, spec: TrialSpec, place: Place, *, device: Device, mark: Mark
 ) -> Iterator[_TimedStep]:
-    """Yield the optimizer steps that really stepped.
+    """Yield the optimizer steps that were not skipped.
 
     fp16 skips the optimizer while its loss scale settles, on all ranks alike; such a step is
     faster, and needs less memory, than a real one.
@@ -112,7 +112,7 @@ def _real_steps(
         elif engine.skipped_steps >= _MAX_SKIPPED_STEPS:
             raise RuntimeError(
                 f"the fp16 loss scale did not settle within {_MAX_SKIPPED_STEPS} skipped steps; "
-                "begin lower with fp16.initial_scale_power"
+                "start lower with fp16.initial_scale_power"
             )
 
 

@@ -1,4 +1,4 @@
-"""Building the model of a trial, as a plain Hugging Face and DeepSpeed script would."""
+"""Builds the model of a trial, as a plain Hugging Face and DeepSpeed script would."""
 
 import contextlib
 import zlib
@@ -18,15 +18,15 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 def build_model(spec: TrialSpec, torch_device: str) -> torch.nn.Module:
     """Return the model in training mode, in the dtype it trains in.
 
-    Under ZeRO stage 3 Hugging Face builds it inside `zero.Init`: a model that needs stage 3 would
-    not fit on a device whole.
+    Under ZeRO stage 3 Hugging Face builds it inside `zero.Init`: the whole model may not fit on a
+    device.
     """
     fields = dict(spec.hf_config)
     config = AutoConfig.for_model(fields.pop("model_type"), **fields)
     config.use_cache = False
     sharded = _zero_stage(spec.ds_config) == 3
     torch.manual_seed(spec.seed)
-    # transformers looks for a living one to learn that the stage is 3.
+    # transformers checks for a live one to detect stage 3.
     told_transformers = HfDeepSpeedConfig(dict(spec.ds_config)) if sharded else None
     with torch.device(torch_device):
         model: torch.nn.Module = AutoModelForCausalLM.from_config(
@@ -47,7 +47,7 @@ def _zero_stage(ds_config: Mapping[str, Any]) -> int:
 
 
 def _set_weights(model: torch.nn.Module, seed: int, *, sharded: bool) -> None:
-    """Draw each matrix from a generator of its own; vectors keep their fixed initial values."""
+    """Draw each matrix from its own generator; vectors keep their fixed initial values."""
     for name, parameter in model.named_parameters():
         shape = getattr(parameter, "ds_shape", parameter.shape)
         if len(shape) < 2:

@@ -5,7 +5,7 @@ Reads one command a line on standard input: ``{"program": ..., "spec": ..., "pla
 rank, end of file ends it and its rank. Writes events to EVENTS_FD: ``ready``, ``forked``,
 ``exited``; its ranks write theirs to the same pipe.
 
-It never touches CUDA and never runs a tensor operation, so that its forks may do both.
+It never uses CUDA and never runs a tensor operation, so that its forks may do both.
 """
 
 import os
@@ -31,7 +31,7 @@ def main(events_fd: int, slot_pid: int, *, device_kind: str, model_type: str) ->
 
 
 class _Forks:
-    """At most one living rank, and the loop that waits for commands and its end."""
+    """At most one running rank, and the loop that waits for commands and its end."""
 
     def __init__(self, events_fd: int) -> None:
         self._events_fd = events_fd
@@ -42,7 +42,7 @@ class _Forks:
         signal.signal(signal.SIGTERM, self._end)
         os.set_blocking(0, False)
         self._selector.register(0, selectors.EVENT_READ)
-        # A rank's end wakes the loop through a pipe: pidfd is not to be had on every kernel.
+        # A rank's end wakes the loop through a pipe: not every kernel has pidfd.
         child_ended, written_on_signal = os.pipe()
         os.set_blocking(written_on_signal, False)
         signal.set_wakeup_fd(written_on_signal, warn_on_full_buffer=False)
@@ -92,7 +92,7 @@ class _Forks:
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
-            # No destructors: they would wait for peers that are gone.
+            # No destructors: they would wait for peers that have ended.
             os._exit(code)
 
     def _reap(self) -> None:
@@ -101,7 +101,7 @@ class _Forks:
         pid, status = os.waitpid(self._rank_pid, os.WNOHANG)
         if pid == 0:
             return  # stopped or continued, not ended
-        # The rank leads its own session: what it started and left behind ends with it.
+        # The rank leads its own session: processes that it left behind end with it.
         process_exit.kill_group(self._rank_pid)
         wire.send(
             self._events_fd,

@@ -1,4 +1,4 @@
-"""What ranks tell each other beside the training: their times, so that all stop at once."""
+"""Communication between ranks besides training: their times, so that all stop together."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -24,7 +24,7 @@ def open_store(place: Place, *, timeout_s: float) -> TCPStore:
 
 
 def open_communicator(torch_device: str) -> None:
-    """Connect the ranks now: NCCL takes its buffers, which count, with the first collective."""
+    """Connect the ranks now: NCCL allocates its buffers, which count, in the first collective."""
     dist.all_reduce(torch.zeros(1, device=torch_device))
 
 
@@ -36,7 +36,7 @@ class Peers(Protocol):
 
 
 class RealPeers:
-    """A group of its own on gloo, so that nothing here waits on the device."""
+    """A separate group on gloo, so that nothing here waits for the device."""
 
     def __init__(self, world_size: int) -> None:
         self._world_size = world_size

@@ -1,8 +1,8 @@
-"""Imports that a rank would otherwise pay for in every trial.
+"""Imports that would otherwise take time in every trial.
 
-Measured on two CPU ranks: without the lazy ones a first trial imports 670 more modules, which is
-most of its time. Nothing here may start a thread or run a tensor operation: a fork of a process
-that did either hangs in its first parallel operation.
+Measured on two CPU ranks: without the lazy ones a trial imports 670 more modules, which is most of
+its time. Nothing here may start a thread or run a tensor operation: a fork of a process that did
+either hangs in its first parallel operation.
 """
 
 import contextlib
@@ -41,10 +41,10 @@ def preload(model_type: str, *, device_kind: str) -> None:
 
 @contextlib.contextmanager
 def _without_nvml(device_kind: str) -> Iterator[None]:
-    """Keep imports from asking NVML whether there is a device: a driver may start a thread for it.
+    """Keep imports from using NVML to look for a device: a driver may start a thread for it.
 
-    Modules that ask while they are imported get the answer that the ranks will have. DeepSpeed
-    does without pynvml, and asks torch for free memory instead.
+    Modules that look for a device while they are imported get the answer of the ranks. DeepSpeed
+    works without pynvml, and gets free memory from torch instead.
     """
     sys.modules["pynvml"] = None  # type: ignore[assignment]
     import torch

@@ -1,4 +1,4 @@
-"""Making sure that no process outlives the one that answers for it. Linux only."""
+"""Makes sure that no process outlives its owner. Linux only."""
 
 import ctypes
 import os
@@ -8,13 +8,13 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent_pid: int, signum: signal.Signals) -> None:
-    """Have the kernel send this process a signal when its parent ends.
+    """Make the kernel send this process a signal when its parent ends.
 
     The signal follows the parent's *thread*: the parent must fork from its main thread.
 
     Args:
-        parent_pid: the parent as it was before the fork; if it is gone already, exit now.
-        signum: what to send.
+        parent_pid: the parent before the fork; if it has ended already, exit now.
+        signum: the signal to send.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signum) != 0:
@@ -24,7 +24,7 @@ def die_with_parent(parent_pid: int, signum: signal.Signals) -> None:
 
 
 def kill_group(pid: int) -> None:
-    """Kill a rank with all that it started (a compiler, say); it leads its own process group."""
+    """Kill a rank, which leads a process group, and what it started, such as a compiler."""
     for kill in (os.killpg, os.kill):
         try:
             kill(pid, signal.SIGKILL)

@@ -45,7 +45,7 @@ def run_rank(
     if isinstance(spec, TrialSpec) and spec.emulation is not None:
         place = emulated_rank.place_of(spec.emulation, place)
     _own_log(place.log_path)
-    os.set_inheritable(events_fd, False)  # noqa: FBT003  the function takes no name
+    os.set_inheritable(events_fd, False)  # noqa: FBT003  positional only
     os.environ.update(place.environment())
     # As a launcher would set it: for what brings an OpenMP of its own.
     os.environ[VARIABLE] = str(spec.num_threads)
@@ -58,12 +58,12 @@ def _steps_on_host(spec: TrialSpec) -> bool:
 
 
 def _own_log(path: str) -> None:
-    """Send everything that is printed, by C++ too, to the rank's log."""
+    """Redirect all output, C++ included, to the rank's log."""
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     for fd in (1, 2):
         os.dup2(log, fd)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    # The slot asks for the stacks before it ends a rank that hangs.
+    # The slot requests the stacks before it ends a hung rank.
     faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
 
 
@@ -84,7 +84,7 @@ class _Rank:
                 self._probe(self._spec, self._device)
             else:
                 self._train(self._spec, self._device)
-        except BaseException as error:  # noqa: BLE001  whatever it is, it is this trial's outcome
+        except BaseException as error:  # noqa: BLE001  any exception is this trial's outcome
             self._report(error)
             return 1
         return 0
@@ -132,7 +132,7 @@ class _Rank:
         wire.send(self._events_fd, "measured", measurement=measurement.to_json(), stop=stop.value)
 
     def _join(self, device: Device, *, emulation: Emulation | None) -> Peers:
-        """Enter the process group; return the ranks that are in it."""
+        """Enter the process group; return its ranks."""
         # DeepSpeed would compile its shared-memory collectives for a minute and leave 66 MiB a
         # rank in /dev/shm after every trial; training never calls them.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
@@ -158,7 +158,7 @@ class _Rank:
     def _report(self, error: BaseException) -> None:
         diagnosis = examine(error, self._phase, self._device)
         if self._device:
-            # A report needs memory too. After an illegal access, CUDA refuses every further call.
+            # A report needs memory too. After an illegal access every CUDA call fails.
             with contextlib.suppress(RuntimeError):
                 self._device.lift_ceiling()
         traceback.print_exc()

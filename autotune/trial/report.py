@@ -1,4 +1,4 @@
-"""What a slot tells of a rank when its trial is over."""
+"""What a slot reports about a rank when its trial has ended."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ class RankFailure:
     at: float
     """Seconds since the epoch, on the rank's node."""
     progress: int
-    """How many progress marks the rank had sent: in a hang, the least is the culprit."""
+    """How many progress marks the rank had sent; in a hang, the rank with the fewest caused it."""
     needed_bytes: int | None = None
     short_bytes: int | None = None
     suspended: bool = False
-    """Whether the process was stopped by a signal (SIGSTOP) when it was ended."""
+    """Whether the process was suspended by a signal (SIGSTOP) when it was ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class RankReport(Serializable):
     stop: str | None = None
     """Why its steps ended, if they did: `autotune.trial.stop_rule.Stop`."""
     probed: Mapping[str, Any] | None = None
-    """Of a probe: what `autotune.trial.probe.run` returned."""
+    """Of a probe: the result of `autotune.trial.probe.run`."""
     failure: RankFailure | None = None
     forked_at: float = 0.0
     """Seconds since the epoch, on the rank's node."""

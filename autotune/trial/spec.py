@@ -1,4 +1,4 @@
-"""What a rank is told: the trial, and its own place among the ranks."""
+"""The specification of a trial, and the place of a rank."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,14 +10,15 @@ from autotune.study.outcome import Phase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRule:
-    """When a trial has seen enough optimizer steps; the first step is never counted."""
+    """When a trial stops; the first step is never counted."""
 
     min_steps: int = 4
     max_steps: int = 16
     max_s: float = 20.0
-    """Seconds of counted steps after which no further one is begun, once `min_steps` are there."""
+    """Seconds of counted steps after which no further one starts, once `min_steps` are done."""
     tight: float = 0.02
-    """Stop when the interval of the mean step time is within this part of it, either side."""
+    """Stop when the interval of the mean step time is within this fraction of it, on either
+    side."""
     slow_step_s: float | None = None
     """Stop as slow when even the fastest step takes longer than this, from the second on, or the
     first one alone much longer; None never does."""
@@ -25,23 +26,23 @@ class StepRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emulation:
-    """One device plays one rank of a world whose other ranks do not exist."""
+    """One device emulates one rank of a world whose other ranks do not exist."""
 
     world_size: int
     local_world_size: int
     """Ranks on its node."""
     host_bytes: int
-    """Host memory that such a rank would have: its share of the node's."""
+    """Host memory of such a rank: its share of the node's."""
     rank: int = 0
-    """Which rank it plays."""
+    """The emulated rank."""
     charged_bytes: int = 0
     """Device memory that a real rank needs and this one does not (NCCL's buffers): kept free under
-    the ceiling, and in no number that is reported."""
+    the ceiling, and not in reported numbers."""
     links: Mapping[str, Any] | None = None
-    """How ranks reach each other (`autotune.predict.links.communication.Links`): collectives take
-    the time that these say. None: they take none."""
+    """The links between ranks (`autotune.predict.links.communication.Links`), which give the time
+    of collectives. None: they take no time."""
     host_slowdown: float = 1.0
-    """How much longer an offloaded optimizer step takes when all ranks of a node make one."""
+    """The factor by which an offloaded optimizer step is slower with all ranks of a node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +50,10 @@ class TrialSpec(Serializable):
     """One trial, the same for all its ranks."""
 
     program: ClassVar[str] = "trial"
-    """What a preloaded parent's fork becomes."""
+    """The program of a preloaded parent's fork."""
 
     label: str
-    """`trial-0007` or `confirm-2-winner`: what its logs are called."""
+    """`trial-0007` or `confirm-2-winner`: the name of its logs."""
     hf_config: Mapping[str, Any]
     """The model, as a Hugging Face config with its `model_type`."""
     attn_implementation: str
@@ -60,14 +61,14 @@ class TrialSpec(Serializable):
     seq_len: int
     precision: str
     ds_config: Mapping[str, Any]
-    """The config that is run: already shortened to `timed_accumulation`."""
+    """The config that is run, shortened to `timed_accumulation`."""
     accumulation: int
     """Micro steps of the user's optimizer step."""
     timed_accumulation: int
     device_kind: str
     """cuda or cpu."""
     ceiling_bytes: int
-    """The most a rank may use on its device."""
+    """The most memory that a rank may use on its device."""
     num_threads: int = 1
     """CPU threads of one rank."""
     seed: int = 0
@@ -83,14 +84,14 @@ class TrialSpec(Serializable):
 
     @property
     def enforced_bytes(self) -> int:
-        """The most that a rank of this trial gets: the ceiling, less what emulation charges."""
+        """The ceiling, less what the emulation reserves."""
         charged_bytes = self.emulation.charged_bytes if self.emulation else 0
         return max(self.ceiling_bytes - charged_bytes, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place(Serializable):
-    """Where one rank stands; the names are those of DeepSpeed's launcher."""
+    """The place of one rank; the names are those of DeepSpeed's launcher."""
 
     rank: int
     world_size: int
@@ -98,11 +99,11 @@ class Place(Serializable):
     local_world_size: int
     master_addr: str
     master_port: int
-    """Of the rendezvous store; 0 tells rank 0 to open it on a free port and to say which."""
+    """Of the rendezvous store; with 0 rank 0 opens it on a free port and reports the port."""
     visible_devices: str = ""
     """CUDA_VISIBLE_DEVICES: all of this trial's devices on the node, in local-rank order."""
     log_path: str = ""
-    """On the rank's own node."""
+    """On the rank's node."""
 
     def environment(self) -> dict[str, str]:
         """Return the variables that DeepSpeed's launcher would set."""

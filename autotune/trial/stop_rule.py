@@ -1,4 +1,4 @@
-"""When has a trial seen enough steps? Pure; every rank decides alike from the same numbers."""
+"""Decides when a trial stops. Pure; every rank decides the same from the same numbers."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -7,9 +7,9 @@ from autotune.study.step_times import mean_interval, num_warmup_steps
 from autotune.trial.spec import StepRule
 
 _WARM_UP = 2.0
-"""How many times a steady step the first step that counts may take: it is the second of all, and
-stage 3 still traces in it. Of 111 recorded trials on GPUs it took 1.31 times the mean at most, and
-the faster of the first two 1.10 times."""
+"""How many times a steady step the first counted step may take: it is the second step, in which
+stage 3 still traces. In 111 recorded trials on GPUs it took at most 1.31 times the mean, and the
+faster of the first two 1.10 times."""
 
 
 class Stop(StrEnum):
@@ -20,7 +20,7 @@ class Stop(StrEnum):
     SLOW = "slow"
     """Even the fastest step is clearly slower than the best trial's."""
     ENOUGH = "enough"
-    """As many steps, or as much time, as the rule grants."""
+    """The limit of steps or time of the rule is reached."""
 
 
 def why_stop(step_s: Sequence[float], rule: StepRule) -> Stop | None:
@@ -43,8 +43,8 @@ def why_stop(step_s: Sequence[float], rule: StepRule) -> Stop | None:
 
 
 def _is_slow(step_s: Sequence[float], slow_step_s: float) -> bool:
-    """Whether no step was fast enough; the first one alone says so only beyond its warm-up.
+    """Whether no step was fast enough; the first one alone must exceed its warm-up allowance.
 
-    Warm-up only ever makes steps slower, so the faster of two is a fair chance.
+    Warm-up only makes steps slower, so the faster of two is a fair estimate.
     """
     return min(step_s) > slow_step_s * (_WARM_UP if len(step_s) == 1 else 1.0)

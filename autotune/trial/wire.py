@@ -1,7 +1,7 @@
 """JSON lines between a slot, its preloaded parent and that parent's ranks.
 
-A rank that is killed while it writes leaves half a line. Every message therefore begins with a
-line break: the half line stays alone and is dropped.
+A rank that is killed while it writes leaves half a line. Every message therefore starts with a line
+break: the half line is separate and is dropped.
 """
 
 import json
@@ -14,7 +14,7 @@ def send(fd: int, kind: str, **content: Any) -> None:
     """Write one message; blocks while the pipe is full.
 
     Raises:
-        BrokenPipeError: the other side is gone.
+        BrokenPipeError: the other side has ended.
     """
     data = memoryview(f"\n{json.dumps({'kind': kind} | content)}\n".encode())
     while data:
@@ -28,7 +28,7 @@ class LineReader:
         self._pending = b""
 
     def feed(self, chunk: bytes) -> Iterator[Mapping[str, Any]]:
-        """Yield every message that `chunk` completes; half lines of the dead are dropped."""
+        """Yield every message that `chunk` completes; half lines of killed ranks are dropped."""
         *lines, self._pending = (self._pending + chunk).split(b"\n")
         for line in lines:
             if not line:

@@ -211,13 +211,13 @@ FAULTS: dict[str, tuple[list[str], list[str]]] = {
         ["--resume", "--study", "nosuch"],
         ["--resume: there is no study studies/nosuch; leave --resume out"],
     ),
-    "resume of nothing": (["--resume"], ["--resume: say which study with --study NAME"]),
+    "resume of nothing": (["--resume"], ["--resume: name the study with --study NAME"]),
     "study that exists": (
         ["--study", "old"],
-        ["--study old: studies/old exists; go on with --resume, or choose another name"],
+        ["--study old: studies/old exists; continue with --resume, or choose another name"],
     ),
     "study with a slash": (["--study", "a/b"], ["--study 'a/b': .*without slashes"]),
-    "study without a name": (["--study", ""], ["--study '': is a folder's name"]),
+    "study without a name": (["--study", ""], ["--study '': must be a folder's name"]),
     "storage that is no url": (["--storage", "nonsense"], ["--storage nonsense: cannot be opened"]),
     "storage without a driver": (
         ["--storage", "mysql://me:secret@localhost/x"],
@@ -235,7 +235,7 @@ FAULTS: dict[str, tuple[list[str], list[str]]] = {
         ["--gpus", "64"],
         [
             "--gpus 64: this machine has [0-9]+ CPU slots; .*choices: --gpus [0-9]+; "
-            "--evaluator emulated, where one of them plays one rank of 64; --ray-address"
+            "--evaluator emulated, where one of them emulates one rank of 64; --ray-address"
         ],
     ),
     "no cuda": (
@@ -317,7 +317,7 @@ def test_a_folder_that_cannot_be_made_is_told_before_anything_starts(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "studies").write_text("a file", encoding="utf-8")
     (fault,) = autotune_here(*ON_CPU, "--study", "x", capsys=capsys).faults
-    assert re.search("studies/x: cannot be made: .*studies is not a folder", fault)
+    assert re.search("studies/x: cannot be created: .*studies is not a folder", fault)
 
 
 @pytest.mark.parametrize("command", ["export", "dashboard"])

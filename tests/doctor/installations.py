@@ -31,7 +31,7 @@ def op(name: str, **changes: Any) -> Op:
     return Op(name=name, **values | changes)
 
 
-def says(check: Check, verdict: Verdict, *words: str) -> None:
+def expect(check: Check, verdict: Verdict, *words: str) -> None:
     """Make sure that a check came out so, and that its one line has the words."""
     assert check.verdict is verdict, check.line
     assert "\n" not in check.line

@@ -4,7 +4,7 @@ import pytest
 
 from autotune.doctor.check import Verdict
 from autotune.doctor.devices import Card, Driver, check_cards, check_cuda, check_driver
-from tests.doctor.installations import GOOD, installation, says
+from tests.doctor.installations import GOOD, expect, installation
 
 GIB = 2**30
 DRIVER = Driver(version="580.65.06", cuda=(13, 0))
@@ -20,12 +20,12 @@ def _card(index: int = 0, **changes: Any) -> Card:
     return Card(index=index, **values | changes)
 
 
-def test_a_driver_is_told_with_its_cuda() -> None:
-    says(check_driver(DRIVER), Verdict.OK, "580.65.06", "13.0")
+def test_a_driver_is_reported_with_its_cuda() -> None:
+    expect(check_driver(DRIVER), Verdict.OK, "580.65.06", "13.0")
 
 
-def test_without_a_driver_cpu_ranks_are_the_way_out() -> None:
-    says(check_driver(None), Verdict.FAIL, "no NVIDIA driver", "--device cpu", "--gpus all")
+def test_without_a_driver_cpu_ranks_are_suggested() -> None:
+    expect(check_driver(None), Verdict.FAIL, "no NVIDIA driver", "--device cpu", "--gpus all")
 
 
 @pytest.mark.parametrize(
@@ -43,26 +43,26 @@ def test_without_a_driver_cpu_ranks_are_the_way_out() -> None:
 def test_torchs_cuda_must_be_one_that_the_driver_runs(
     driver: Driver | None, changes: dict[str, Any], verdict: Verdict, word: str
 ) -> None:
-    says(check_cuda(driver, installation(**changes)), verdict, word)
+    expect(check_cuda(driver, installation(**changes)), verdict, word)
 
 
 def test_every_device_has_a_line_and_its_users() -> None:
     busy = _card(1, used_bytes=30 * GIB, users=("python (123)",))
     hidden = _card(2, used_bytes=30 * GIB)
     free, used, unseen = check_cards((_card(), busy, hidden), GOOD)
-    says(free, Verdict.OK, "cuda:0", "NVIDIA H200", "140.00 GiB", "free")
-    says(used, Verdict.WARN, "cuda:1", "30.00 GiB in use by python (123)")
-    says(unseen, Verdict.WARN, "cuda:2", "not to be seen from here")
+    expect(free, Verdict.OK, "cuda:0", "NVIDIA H200", "140.00 GiB", "free")
+    expect(used, Verdict.WARN, "cuda:1", "30.00 GiB in use by python (123)")
+    expect(unseen, Verdict.WARN, "cuda:2", "not visible from here")
 
 
 def test_no_device_fails() -> None:
     [check] = check_cards((), GOOD)
-    says(check, Verdict.FAIL, "no CUDA device", "--device cpu")
+    expect(check, Verdict.FAIL, "no CUDA device", "--device cpu")
 
 
 def test_devices_of_several_models_fail() -> None:
     checks = list(check_cards((_card(), _card(1, name="NVIDIA L4")), GOOD))
-    says(checks[0], Verdict.FAIL, "1 x NVIDIA H200, 1 x NVIDIA L4", "CUDA_VISIBLE_DEVICES")
+    expect(checks[0], Verdict.FAIL, "1 x NVIDIA H200, 1 x NVIDIA L4", "CUDA_VISIBLE_DEVICES")
     assert len(checks) == 3
 
 
@@ -86,4 +86,4 @@ def test_torch_must_have_kernels_for_the_devices(
     checks = list(check_cards((_card(),), torch))
     assert ("kernels" in [check.name for check in checks]) != runs
     if not runs:
-        says(checks[0], Verdict.FAIL, f"capability {capability[0]}.{capability[1]}")
+        expect(checks[0], Verdict.FAIL, f"capability {capability[0]}.{capability[1]}")

@@ -9,7 +9,7 @@ import pytest
 
 from autotune import doctor
 from autotune.doctor import DoctorRequest, Verdict, examine_machine, worst
-from autotune.doctor.check import Check, fail, made, ok, warn
+from autotune.doctor.check import Check, fail, ok, run_group, warn
 from autotune.doctor.installation import ask_installation
 from autotune.errors import HardwareError
 from tests.cli.calls import autotune_here
@@ -51,7 +51,7 @@ def test_a_check_that_crashes_is_a_line_and_ends_nothing(patched: Patch) -> None
         yield ok("first", "x")
         raise KeyError("oom_kill")
 
-    [check] = made("host", crash)
+    [check] = run_group("host", crash)
     assert check.verdict is Verdict.WARN
     assert "KeyError: 'oom_kill'" in check.line
     patched(check_cluster=crash)
@@ -91,9 +91,9 @@ def test_a_run_that_would_fail_ends_with_1(
     assert call.code == 1
     assert "FAIL  driver" in call.out
     assert call.err == ""
-    told = json.loads(autotune_here("doctor", "--json", capsys=capsys).out)
-    assert (told["device"], told["verdict"]) == ("cuda", "fail")
-    driver = next(check for check in told["checks"] if check["name"] == "driver")
+    result = json.loads(autotune_here("doctor", "--json", capsys=capsys).out)
+    assert (result["device"], result["verdict"]) == ("cuda", "fail")
+    driver = next(check for check in result["checks"] if check["name"] == "driver")
     assert driver["verdict"] == "fail"
     assert "--device cpu" in driver["cure"]
 

@@ -12,7 +12,7 @@ from autotune.doctor.host import (
     check_open_files,
     check_shared_memory,
 )
-from tests.doctor.installations import says
+from tests.doctor.installations import expect
 
 MIB, GIB = 2**20, 2**30
 
@@ -23,7 +23,7 @@ MIB, GIB = 2**20, 2**30
 )
 def test_dockers_shared_memory_is_too_small(free_bytes: int, verdict: Verdict) -> None:
     check = check_shared_memory(free_bytes)
-    says(check, verdict, "/dev/shm")
+    expect(check, verdict, "/dev/shm")
     if verdict is not Verdict.OK:
         assert "--shm-size" in check.line
 
@@ -32,8 +32,8 @@ def test_dockers_shared_memory_is_too_small(free_bytes: int, verdict: Verdict) -
     ("limit_bytes", "verdict"),
     [(GIB, Verdict.FAIL), (4 * GIB, Verdict.WARN), (64 * GIB, Verdict.OK)],
 )
-def test_little_memory_is_told(limit_bytes: int, verdict: Verdict) -> None:
-    says(check_memory(limit_bytes), verdict, "GiB for all ranks")
+def test_little_memory_is_reported(limit_bytes: int, verdict: Verdict) -> None:
+    expect(check_memory(limit_bytes), verdict, "GiB for all ranks")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_little_memory_is_told(limit_bytes: int, verdict: Verdict) -> None:
     ],
 )
 def test_the_hard_limit_of_open_files_counts(hard: int, verdict: Verdict) -> None:
-    says(check_open_files(256, hard), verdict, "256 open files")
+    expect(check_open_files(256, hard), verdict, "256 open files")
 
 
 def test_room_is_judged_where_a_folder_would_be_made(tmp_path: Path) -> None:
@@ -63,13 +63,13 @@ def test_room_is_judged_where_a_folder_would_be_made(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_a_folder_without_rights_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_permission_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda _path, _mode: False)  # root may write everywhere
-    says(
+    expect(
         check_disk("disk", tmp_path / "a", needed_bytes=1, wanted_bytes=1),
         Verdict.FAIL,
         "cannot be written to",
-        f"rights of {tmp_path}",
+        f"permissions of {tmp_path}",
     )
 
 

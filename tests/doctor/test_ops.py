@@ -14,7 +14,7 @@ from autotune.doctor.ops import (
     ops_wait,
     read_compilers,
 )
-from tests.doctor.installations import GOOD, installation, op, says
+from tests.doctor.installations import GOOD, expect, installation, op
 
 COMPILERS = tuple(
     Compiler(name=name, version=version)
@@ -48,11 +48,11 @@ def _without(*names: str) -> tuple[Compiler, ...]:
         (op("quantizer", built=True, why="x"), COMPILERS, Verdict.WARN, ["broken"]),
     ],
 )
-def test_an_op_is_built_or_can_be_or_says_why_not(
+def test_an_op_is_built_or_can_be_or_has_a_reason(
     of_op: Any, compilers: tuple[Compiler, ...], verdict: Verdict, words: list[str]
 ) -> None:
     [check] = check_ops(installation(ops=(of_op,)), compilers)
-    says(check, verdict, f"op {of_op.name}", *words)
+    expect(check, verdict, f"op {of_op.name}", *words)
 
 
 def test_a_broken_op_is_named_with_its_folder(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_broken_op_is_named_with_its_folder(tmp_path: Path) -> None:
         extensions=str(tmp_path), ops=(op("fused_adam", built=True, why="undefined symbol"),)
     )
     [check] = check_ops(torch, COMPILERS)
-    says(check, Verdict.FAIL, f"rm -r {library.parent}")
+    expect(check, Verdict.FAIL, f"rm -r {library.parent}")
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_a_compiler_is_needed_as_long_as_ops_wait(
 
 def test_nvcc_must_be_of_torchs_major_version() -> None:
     old = (Compiler(name="nvcc", version="12.8"), *COMPILERS[1:])
-    says(next(check_compilers(old, GOOD, ops_wait=True)), Verdict.FAIL, "12.8", "CUDA 13.0")
+    expect(next(check_compilers(old, GOOD, ops_wait=True)), Verdict.FAIL, "12.8", "CUDA 13.0")
     other_minor = (Compiler(name="nvcc", version="13.2"), *COMPILERS[1:])
-    says(next(check_compilers(other_minor, GOOD, ops_wait=True)), Verdict.OK, "13.2")
+    expect(next(check_compilers(other_minor, GOOD, ops_wait=True)), Verdict.OK, "13.2")
 
 
 def test_only_adams_ops_are_waited_for() -> None:
@@ -114,11 +114,11 @@ def test_compilers_are_asked_for_their_versions(
     assert read_compilers(None)[0].version is None
 
 
-def test_stale_locks_are_told_and_their_removal_too() -> None:
+def test_stale_locks_and_their_removal_are_reported() -> None:
     locked = installation(stale_locks=("/x/fused_adam/lock",))
-    says(check_locks(GOOD, removed=False), Verdict.OK, "none")
-    says(check_locks(locked, removed=False), Verdict.WARN, "/x/fused_adam/lock", "--fix")
-    says(check_locks(locked, removed=True), Verdict.OK, "removed 1", "/x/fused_adam/lock")
+    expect(check_locks(GOOD, removed=False), Verdict.OK, "no stale locks")
+    expect(check_locks(locked, removed=False), Verdict.WARN, "/x/fused_adam/lock", "--fix")
+    expect(check_locks(locked, removed=True), Verdict.OK, "removed 1", "/x/fused_adam/lock")
 
 
 @pytest.mark.parametrize(
@@ -137,4 +137,4 @@ def test_stale_locks_are_told_and_their_removal_too() -> None:
 def test_an_arch_list_that_deepspeed_cannot_read_has_its_cure(
     environment: dict[str, str], verdict: Verdict, words: list[str]
 ) -> None:
-    says(check_arch_list(environment), verdict, *words)
+    expect(check_arch_list(environment), verdict, *words)

@@ -3,30 +3,30 @@ from unittest.mock import patch
 
 from autotune.doctor.check import Verdict
 from autotune.doctor.software import check_nccl, check_packages
-from tests.doctor.installations import GOOD, installation, says
+from tests.doctor.installations import GOOD, expect, installation
 
 
 def test_what_is_installed_here_is_supported() -> None:
     [check] = check_packages()
-    says(check, Verdict.OK, f"deepspeed {version('deepspeed')}", f"optuna {version('optuna')}")
+    expect(check, Verdict.OK, f"deepspeed {version('deepspeed')}", f"optuna {version('optuna')}")
 
 
 def test_a_version_out_of_range_and_a_missing_package_fail_with_their_cure() -> None:
     old, missing, good = check_packages(
         ["optuna>=99", "no-such-package>=1", "ray>=2", "no-such-extra>=1; extra == 'dev'"]
     )
-    says(old, Verdict.FAIL, version("optuna"), "pip install 'optuna>=99'")
-    says(missing, Verdict.FAIL, "not installed", "pip install 'no-such-package>=1'")
-    says(good, Verdict.OK, f"ray {version('ray')}")
+    expect(old, Verdict.FAIL, version("optuna"), "pip install 'optuna>=99'")
+    expect(missing, Verdict.FAIL, "not installed", "pip install 'no-such-package>=1'")
+    expect(good, Verdict.OK, f"ray {version('ray')}")
 
 
 def test_nccl_comes_with_torch() -> None:
-    says(check_nccl(GOOD), Verdict.OK, "2.28.9")
-    says(check_nccl(installation(nccl=None)), Verdict.FAIL, "without it")
+    expect(check_nccl(GOOD), Verdict.OK, "2.28.9")
+    expect(check_nccl(installation(nccl=None)), Verdict.FAIL, "without it")
 
 
-def test_an_autotune_that_is_not_installed_is_said_to_be_so() -> None:
+def test_an_autotune_that_is_not_installed_is_reported() -> None:
     gone = PackageNotFoundError("autotune")
     with patch("autotune.doctor.software.metadata.requires", side_effect=gone):
         [check] = check_packages()
-    says(check, Verdict.WARN, "runs from its source", "pip install -e .")
+    expect(check, Verdict.WARN, "runs from its source", "pip install -e .")

@@ -88,7 +88,7 @@ def test_no_warm_up_is_the_one_step_that_deepspeed_accepts() -> None:
     assert resolved["scheduler"]["params"]["warmup_num_steps"] == 1
 
 
-def test_an_auto_that_nobody_knows_is_left_to_deepspeeds_default() -> None:
+def test_an_unknown_auto_gets_deepspeeds_default() -> None:
     resolved = resolve_auto({"zero_optimization": {"stage": 1, "mystery": "auto"}}, tiny_workload())
     assert resolved == {"zero_optimization": {"stage": 1}}
 

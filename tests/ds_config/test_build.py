@@ -46,9 +46,7 @@ def test_the_three_batch_sizes_always_multiply(
         ({"gradient_accumulation_steps": "auto", "train_batch_size": 24}, 12),
     ],
 )
-def test_a_micro_batch_that_nobody_searches_is_what_deepspeed_would_take(
-    base: dict[str, Any], micro: int
-) -> None:
+def test_a_micro_batch_that_is_not_searched_is_deepspeeds(base: dict[str, Any], micro: int) -> None:
     assert build_ds_config(base, WORKLOAD, {})[MICRO_BATCH] == micro
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from autotune import dotted
 from autotune.evaluate import TrialRequest
-from autotune.export.ds_config import exported_ds_config
+from autotune.export.record import exported_ds_config
 from autotune.search.baselines import first_trials
 from autotune.search.progress import Silent
 from autotune.space import load_space

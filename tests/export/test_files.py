@@ -10,7 +10,7 @@ import pytest
 
 from autotune.errors import ExportError
 from autotune.export import write_study_files
-from autotune.export.ds_config import exported_ds_config
+from autotune.export.record import exported_ds_config
 from autotune.search.progress import Silent
 from autotune.study.store import StoredStudy
 from autotune.study.view import StudyView

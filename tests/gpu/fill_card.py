@@ -39,25 +39,25 @@ def main(ceiling_bytes: int, taken_bytes: int) -> None:
         assert other.stdout is not None
         assert other.stdout.readline() == b"taken\n"
     blocks: list[torch.Tensor] = []
-    shortage = None
+    oom = None
     free_bytes = 0
-    while shortage is None:
+    while oom is None:
         free_bytes = torch.cuda.mem_get_info()[0]
         try:
             blocks.append(torch.empty(BLOCK_BYTES, dtype=torch.uint8, device=device.torch_device))
         except torch.OutOfMemoryError as error:
             num_blocks = len(blocks)
             blocks.clear()  # as unwinding does
-            shortage = device.shortage_of(error)
-            assert shortage is not None
+            oom = device.oom_of(error)
+            assert oom is not None
             text = str(error)
     sys.stdout.write(
         json.dumps(
             {
-                "kind": shortage.kind.value,
-                "short_bytes": shortage.short_bytes,
-                "needed_bytes": shortage.needed_bytes,
-                "asked_bytes": shortage.asked_bytes,
+                "kind": oom.kind.value,
+                "short_bytes": oom.short_bytes,
+                "needed_bytes": oom.needed_bytes,
+                "asked_bytes": oom.asked_bytes,
                 "outside_bytes": outside_bytes,
                 "reserved_bytes": reserved_bytes,
                 "filled_bytes": num_blocks * BLOCK_BYTES,

@@ -1,4 +1,4 @@
-"""What only a card shows: the ceiling, shortages, an empty card, clocks, compiled ops.
+"""What needs a card: the ceiling, out-of-memory details, an empty card, clocks, compiled ops.
 
 One CUDA device, nobody else on it; about a minute, and one more when FusedAdam is compiled first.
 """

@@ -20,6 +20,13 @@ def _shape(**changes: Any) -> ModelShape:
     return shape_from_hf_config(LLAMA | changes, name="m", where="config.json")
 
 
+def write_config(folder: Path, config: dict[str, Any]) -> str:
+    """Write a model's folder and return its name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return str(folder)
+
+
 @pytest.mark.parametrize(
     ("name", "parameters"),
     # As published: Llama 2 7B and 13B, GPT-2 small, medium, large and XL.
@@ -102,3 +109,64 @@ def test_every_fault_of_a_config_is_named_at_once() -> None:
 def test_heads_must_divide_the_width() -> None:
     with pytest.raises(WorkloadError, match=r"hidden_size=64 is not divisible by .*heads=5"):
         _shape(num_attention_heads=5)
+
+
+@pytest.mark.parametrize("key", ["head_dim", "qk_nope_head_dim", "kv_channels"])
+def test_heads_of_a_size_of_their_own_need_not_divide_the_width(key: str) -> None:
+    shape = _shape(num_attention_heads=5, num_key_value_heads=1, **{key: 16})
+    assert (shape.attention_width, shape.key_value_width) == (80, 16)
+
+
+def test_the_heads_of_latent_attention_have_two_parts() -> None:
+    shape = _shape(num_attention_heads=6, qk_nope_head_dim=16, qk_rope_head_dim=8)
+    assert shape.attention_width == 6 * 24
+
+
+def test_experts_count_as_parameters() -> None:
+    dense, experts = _shape(), _shape(model_type="mixtral", num_local_experts=8)
+    block = 3 * 64 * 256
+    assert experts.num_parameters == dense.num_parameters + 2 * (7 * block + 8 * 64)
+
+
+def test_what_is_left_out_survives_json_and_older_records_lack_it() -> None:
+    outer = {"model_type": "llava", "text_config": LLAMA, "vision_config": {"hidden_size": 1}}
+    shape = shape_from_hf_config(outer, name="m", where="c")
+    assert shape.unmodelled == ("vision tower of llava",)
+    as_json = json.loads(json.dumps(shape.to_json()))
+    assert ModelShape.from_json(as_json) == shape
+    del as_json["unmodelled"]
+    assert ModelShape.from_json(as_json).unmodelled == ()
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty Hugging Face cache."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def test_a_hub_name_is_found_in_the_local_cache_by_what_main_points_to(hub: Path) -> None:
+    repository = hub / "models--org--name"
+    for revision, layers in (("aaa", 2), ("bbb", 3)):
+        write_config(repository / "snapshots" / revision, LLAMA | {"num_hidden_layers": layers})
+    (repository / "refs").mkdir()
+    for revision, layers in (("aaa", 2), ("bbb", 3)):
+        (repository / "refs" / "main").write_text(revision)
+        shape = load_model_shape("org/name")
+        assert (shape.name, shape.num_hidden_layers) == ("org/name", layers)
+
+
+def test_a_hub_name_is_found_without_a_main(hub: Path) -> None:
+    write_config(hub / "models--old-name" / "snapshots" / "aaa", LLAMA)
+    assert load_model_shape("old-name").name == "old-name"
+
+
+def test_a_hub_name_that_is_not_there_names_the_download(
+    hub: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(WorkloadError, match=r"run `hf download Qwen/Qwen3-8B config\.json`"):
+        load_model_shape("Qwen/Qwen3-8B")
+    monkeypatch.delenv("HF_HUB_CACHE")
+    monkeypatch.setenv("HF_HOME", str(hub / "home"))
+    write_config(hub / "home" / "hub" / "models--Qwen--Qwen3-8B" / "snapshots" / "a", LLAMA)
+    assert load_model_shape("Qwen/Qwen3-8B").num_hidden_layers == 2

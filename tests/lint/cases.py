@@ -1,4 +1,4 @@
-"""The cases of tests/cases: what was planned, and what the gate has to say about it."""
+"""The cases of tests/cases: what was planned, and the expected result of the gate."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ class Case:
     """One folder: a ds_config, the planned run, and the verdict that is right."""
 
     folder: Path
-    told: Mapping[str, Any]
+    case_file: Mapping[str, Any]
     """case.yaml."""
 
     @property
@@ -34,30 +34,30 @@ class Case:
     @property
     def expected(self) -> Mapping[str, Any]:
         """Verdict, fields at fault and the reason."""
-        return self.told["expected"]  # type: ignore[no-any-return]
+        return self.case_file["expected"]  # type: ignore[no-any-return]
 
     @property
     def verdicts(self) -> frozenset[Verdict]:
-        """What the gate may say."""
+        """The verdicts that are right."""
         also = self.expected.get("also_acceptable", [])
         return frozenset(map(Verdict, [self.expected["verdict"], *also]))
 
     @property
     def is_memory(self) -> bool:
-        """Whether the verdict rests on the memory model."""
-        return bool(self.told["category"] == "memory")
+        """Whether the verdict depends on the memory model."""
+        return bool(self.case_file["category"] == "memory")
 
 
 def all_cases() -> list[Case]:
     """Return the cases in order of their numbers."""
     return [
-        Case(folder=folder, told=yaml.safe_load((folder / "case.yaml").read_text("utf-8")))
+        Case(folder=folder, case_file=yaml.safe_load((folder / "case.yaml").read_text("utf-8")))
         for folder in sorted(FOLDER.iterdir())
     ]
 
 
 def judged(case: Case, scratch: Path) -> GateResult:
-    """Return what the gate says when it is told what the case tells.
+    """Return the result of the gate for the case.
 
     Args:
         case: the case.
@@ -68,9 +68,9 @@ def judged(case: Case, scratch: Path) -> GateResult:
 
 def request_of(case: Case, scratch: Path) -> GateRequest:
     """Return the request that a user of the case would make."""
-    context = case.told.get("context", {})
-    hardware, model = case.told.get("hardware", {}), case.told.get("model", {})
-    training = case.told.get("training", {})
+    context = case.case_file.get("context", {})
+    hardware, model = case.case_file.get("hardware", {}), case.case_file.get("model", {})
+    training = case.case_file.get("training", {})
     hf_args = None
     if "hf_args" in context:
         hf_args = scratch / "training_args.json"

@@ -48,16 +48,16 @@ def disagreement(config: dict[str, Any], refusal: str | None) -> str | None:
         return None
     everything = errors(lint(Subject(config=config, launch=Launch(gpus=GPUS))))
     found = [finding for finding in everything if finding.refused_by is RefusedBy.PARSE]
-    told = "; ".join(f"{finding.rule}: {finding.message}" for finding in found)
+    reported = "; ".join(f"{finding.rule}: {finding.message}" for finding in found)
     if refusal is None:
-        return f"only the rules refuse: {told}" if found else None
+        return f"only the rules refuse: {reported}" if found else None
     if not found:
         if any(finding.rule in EARLY_OR_LATE for finding in everything):
             return None
         return f"only DeepSpeed refuses: {refusal}"
     place = re.match(r"ValidationError: \d+ validation errors? for \w+ (\w[\w.]*) ", refusal)
     if place and not any(_is_at(finding, place[1]) for finding in found):
-        return f"other fields: {refusal}: {told}"
+        return f"other fields: {refusal}: {reported}"
     return None
 
 

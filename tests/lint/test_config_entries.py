@@ -1,7 +1,7 @@
 """Every key of a config is met with its field."""
 
 from autotune.lint.config_entries import entries
-from autotune.lint.format_value import shown
+from autotune.lint.format_value import format_value
 
 
 def test_keys_are_met_section_by_section() -> None:
@@ -24,13 +24,13 @@ def test_keys_are_met_section_by_section() -> None:
     }
 
 
-def test_a_name_with_dots_is_no_field() -> None:
+def test_a_name_with_dots_is_not_a_field() -> None:
     [entry] = entries({"zero_optimization.stage": 2})
     assert entry.field is None
     assert (entry.key, entry.section) == ("zero_optimization.stage", "")
 
 
-def test_any_value_can_be_shown() -> None:
-    assert shown({"a": {1, 2}}).startswith('{"a": ')
-    assert shown(float("nan")) == "NaN"
-    assert len(shown("x" * 99)) == 40
+def test_any_value_can_be_formatted() -> None:
+    assert format_value({"a": {1, 2}}).startswith('{"a": ')
+    assert format_value(float("nan")) == "NaN"
+    assert len(format_value("x" * 99)) == 40

@@ -1,4 +1,4 @@
-"""The benchmark of false alarms counts what it says."""
+"""The benchmark of false alarms counts correctly."""
 
 import csv
 import json
@@ -63,6 +63,6 @@ def test_few_warnings_among_many_sound_configs_are_within_limits(tmp_path: Path)
     assert not within_limits(judge_all(folder_of(tmp_path, rows[20:])))
 
 
-def test_an_error_where_a_warning_was_right_is_told(tmp_path: Path) -> None:
+def test_an_error_where_a_warning_was_right_is_reported(tmp_path: Path) -> None:
     entries = judge_all(folder_of(tmp_path, [(REFUSED, "warning", "")]))
     assert "errors where a warning was right: 1" in report(entries)

@@ -1,4 +1,4 @@
-"""What `--fix` applies mends its fault, and breaks nothing."""
+"""What `--fix` applies removes its fault, and breaks nothing."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ def fixes() -> list[Fixed]:
     return list(all_fixes())
 
 
-def test_a_fix_mends_its_fault(fixes: list[Fixed]) -> None:
+def test_a_fix_removes_its_fault(fixes: list[Fixed]) -> None:
     assert len({fixed.finding.rule for fixed in fixes}) >= 8
     left = [
         fixed

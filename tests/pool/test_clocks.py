@@ -64,17 +64,21 @@ def test_samples_are_summed_up_and_begin_anew(monkeypatch: pytest.MonkeyPatch) -
     meter = _meter(monkeypatch, nvml)
     for _ in range(3):
         meter.sample()
-    told = meter.take()
-    assert told is not None
-    assert (told.num_samples, told.sm_clock_mhz_min, told.sm_clock_mhz_median) == (3, 1_200, 1_900)
-    assert (told.temperature_c_max, told.power_w_max) == (60, 650.0)
-    assert told.limits == ("sw power cap", "hw thermal")
-    assert told.throttled == ("hw thermal",)
+    sampled = meter.take()
+    assert sampled is not None
+    assert (sampled.num_samples, sampled.sm_clock_mhz_min, sampled.sm_clock_mhz_median) == (
+        3,
+        1_200,
+        1_900,
+    )
+    assert (sampled.temperature_c_max, sampled.power_w_max) == (60, 650.0)
+    assert sampled.limits == ("sw power cap", "hw thermal")
+    assert sampled.throttled == ("hw thermal",)
     assert meter.take() is None
     meter.sample()
-    told = meter.take()
-    assert told is not None
-    assert (told.num_samples, told.limits) == (1, ())
+    sampled = meter.take()
+    assert sampled is not None
+    assert (sampled.num_samples, sampled.limits) == (1, ())
     assert nvml.num_opened == 1  # once, and kept
 
 
@@ -92,9 +96,9 @@ def test_a_card_that_does_not_tell_is_not_asked_again(monkeypatch: pytest.Monkey
 def test_power_may_be_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     meter = _meter(monkeypatch, _FakeNvml([(1_980, 50, 0)], tells_power=False))
     meter.sample()
-    told = meter.take()
-    assert told is not None
-    assert told.power_w_max is None
+    sampled = meter.take()
+    assert sampled is not None
+    assert sampled.power_w_max is None
 
 
 def test_a_young_sample_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,9 +106,9 @@ def test_a_young_sample_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     meter = _meter(monkeypatch, _FakeNvml([(1_980, 50, 0)] * 2))
     meter.sample()
     meter.sample()
-    told = meter.take()
-    assert told is not None
-    assert told.num_samples == 1
+    sampled = meter.take()
+    assert sampled is not None
+    assert sampled.num_samples == 1
 
 
 def test_a_cpu_slot_has_no_clocks() -> None:

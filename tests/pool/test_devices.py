@@ -26,7 +26,7 @@ def _request(*, emulate: bool | None, kind: str = "cuda", ranks: int = 8) -> Poo
         pytest.param(False, "cuda", 1, False, id="not wanted"),
     ],
 )
-def test_real_ranks_where_the_devices_suffice_unless_told(
+def test_real_ranks_where_the_devices_suffice_by_default(
     emulate: bool | None, kind: str, available: int, emulates: bool
 ) -> None:
     assert _emulates(_request(emulate=emulate, kind=kind), available) == emulates
@@ -39,7 +39,7 @@ def test_too_few_devices_for_real_ranks_name_emulation_as_a_choice() -> None:
     assert text.startswith(
         "--gpus 8: this machine has 1 CUDA devices; one trial needs one for each"
     )
-    assert "--evaluator emulated, where one of them plays one rank of 8" in text
+    assert "--evaluator emulated, where one of them emulates one rank of 8" in text
 
 
 def test_a_command_without_emulation_does_not_offer_it() -> None:

@@ -155,7 +155,7 @@ def test_the_same_weights_need_no_other_rank(pool: Pool, make_spec: MakeSpec, st
     assert outcome.status is Status.COMPLETE, outcome.failure
 
 
-def test_a_rank_beyond_its_share_of_the_host_is_told(pool: Pool, make_spec: MakeSpec) -> None:
+def test_a_rank_beyond_its_share_of_the_host_is_reported(pool: Pool, make_spec: MakeSpec) -> None:
     spec = _emulated(make_spec, {STAGE: 2}, host_bytes=64 << 20)
     outcome = _run(pool, spec)
     assert outcome.status is Status.OOM_HOST

@@ -1,4 +1,4 @@
-"""What the kernel tells, from files as it writes them under either version of cgroups."""
+"""Facts from files as the kernel writes them under either version of cgroups."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_without_any_cgroup_the_whole_machine_counts(write: Write) -> None:
     assert machine.num_oom_kills() == 6
 
 
-def test_where_nothing_tells_nobody_was_killed(write: Write) -> None:
+def test_without_a_counter_no_kill_is_reported(write: Write) -> None:
     del write  # the roots are empty
     assert machine.num_oom_kills() == 0
 
@@ -69,7 +69,7 @@ def test_the_least_limit_of_a_group_and_those_above_it_counts(write: Write) -> N
     assert machine.host_memory_bytes() == 512 * MIB
 
 
-def test_version_1_says_a_huge_number_for_no_limit(write: Write) -> None:
+def test_a_huge_limit_of_version_1_is_unlimited(write: Write) -> None:
     write("proc/self/cgroup", "4:memory:/\n")
     write("cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n")
     assert machine.host_memory_bytes() == psutil.virtual_memory().total

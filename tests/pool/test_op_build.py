@@ -24,12 +24,12 @@ def test_nothing_to_build_ends_at_once() -> None:
     assert (answer["building"], answer["why"]) == ([], None)
 
 
-def test_an_op_that_cannot_be_built_says_why() -> None:
+def test_an_op_that_cannot_be_built_has_a_reason() -> None:
     answer = _end(OpBuild(["no_such_op"], os.environ | {"DS_ACCELERATOR": "cpu"}))
     assert "no_such_op" in str(answer["why"])
 
 
-def test_a_build_that_ends_otherwise_says_what_it_printed(tmp_path: Path) -> None:
+def test_a_build_that_dies_reports_its_output(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("raise SystemExit('no such thing')")
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
     answer = _end(OpBuild(["cpu_adam"], environment))

@@ -52,7 +52,7 @@ def test_another_signal_is_not_the_kernels_doing(
     assert _ends(run, -11)["message"] == "killed by SIGSEGV"
 
 
-def test_what_the_rank_said_itself_stays(run: RankRun) -> None:
+def test_the_reason_of_the_rank_is_kept(run: RankRun) -> None:
     run.take(
         {
             "kind": "failed",

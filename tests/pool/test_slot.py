@@ -60,7 +60,7 @@ def test_what_was_still_ending_when_a_slot_began_does_not_hide_a_later_leak(
     assert slot._is_empty(0.0)
 
 
-def test_memory_that_never_comes_back_is_told_with_its_holder(
+def test_memory_that_is_not_freed_is_reported_with_its_holder(
     card: _Card, make_slot: MakeSlot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slot = make_slot("cuda")
@@ -70,7 +70,7 @@ def test_memory_that_never_comes_back_is_told_with_its_holder(
         slot._is_empty(0.0)
 
 
-def test_ranks_get_an_arch_list_that_deepspeed_can_read_and_a_user_is_told(
+def test_ranks_get_an_arch_list_that_deepspeed_can_read_with_a_note(
     make_slot: MakeSlot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")

@@ -16,7 +16,7 @@ def in_thread(tenancy: Tenancy, number: int, *, alone: bool = False) -> "Future[
     def acquire() -> None:
         future.set_result(tenancy.acquire(number, alone=alone))
 
-    # A daemon: a test that fails must not wait for a group that nobody gives back.
+    # A daemon: a test that fails must not wait for a group that is never released.
     threading.Thread(target=acquire, daemon=True).start()
     time.sleep(0.02)
     return future
@@ -51,7 +51,7 @@ def test_neighbours_are_noted_on_both_sides_and_stay_noted() -> None:
     assert third.neighbours == {1}
 
 
-def test_trials_on_other_nodes_are_no_neighbours() -> None:
+def test_trials_on_other_nodes_are_not_neighbours() -> None:
     tenancy = Tenancy(TWO_NODES)
     first, second = tenancy.acquire(1, alone=True), tenancy.acquire(2, alone=True)
     assert not first.neighbours

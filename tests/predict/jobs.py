@@ -43,7 +43,7 @@ def job(
 def replayed(
     training: Training, *, workspace_bytes: int = HOPPER_WORKSPACE_BYTES, rank: int = 0
 ) -> Replayed:
-    """Replay a job, on a Hopper device unless told otherwise."""
+    """Replay a job, on a Hopper device by default."""
     return replay(training, program(training), workspace_bytes=workspace_bytes, rank=rank)
 
 

@@ -1,4 +1,4 @@
-"""The measured rows of tests/data, as jobs with what the hardware said about them."""
+"""The measured rows of tests/data, as jobs with their measurements."""
 
 import csv
 import json

@@ -44,7 +44,7 @@ def test_errors_are_of_the_uncorrected_prediction_and_negative_where_it_was_low(
     assert calibration.worst_error == pytest.approx(-0.2)
 
 
-def test_without_pairs_no_error_is_told() -> None:
+def test_without_pairs_no_error_is_reported() -> None:
     assert Calibration().mean_error is None
     assert Calibration().worst_error is None
     assert Calibration().errors == ()

@@ -41,7 +41,7 @@ def test_parameter_offload_does_nothing_below_stage_3() -> None:
     assert not job({"stage": 2, "offload_param": {"device": "cpu"}}).zero.offload_param.enabled
 
 
-def test_auto_counts_as_not_said() -> None:
+def test_auto_counts_as_not_set() -> None:
     assert job({"stage": 2, "reduce_bucket_size": "auto"}).zero.reduce_bucket_size == 500_000_000
 
 
@@ -152,6 +152,6 @@ def test_a_fault_says_what_is_allowed(
         job(zero, **keys)
 
 
-def test_nobody_can_train_less_than_one_parameter() -> None:
+def test_fewer_than_one_trained_parameter_is_refused() -> None:
     with pytest.raises(ConfigError, match="trainable parameters=0: must be at least 1"):
         job(settings=ModelSettings(trainable_parameters=0))

@@ -30,7 +30,7 @@ def landscape(study: Path) -> Landscape:
     return open_landscape(str(study))
 
 
-def test_a_landscape_holds_every_outcome_that_says_something(
+def test_a_landscape_has_every_outcome_that_depends_on_the_config(
     study: Path, landscape: Landscape
 ) -> None:
     stored = setting(study, space=small_space(FEW_POINTS), on_disk=True).open(resume=True).stored
@@ -62,7 +62,7 @@ def test_the_replay_evaluator_answers_with_what_was_recorded(landscape: Landscap
 
 
 def test_it_refuses_what_was_not(landscape: Landscape) -> None:
-    with pytest.raises(DispatchError, match="trial-0000: no such run was recorded"):
+    with pytest.raises(DispatchError, match="trial-0000: not a recorded run"):
         landscape.evaluator.evaluate(_request({"zero_optimization": {"stage": 3}}), lambda *_: None)
 
 
@@ -77,9 +77,9 @@ def test_searches_try_recorded_points_only_and_find_the_best(landscape: Landscap
 def test_a_replay_is_the_same_every_time(landscape: Landscape) -> None:
     once = replay(landscape, samplers=["tpe", "random"], num_seeds=2, num_trials=9)
     assert once == replay(landscape, samplers=["tpe", "random"], num_seeds=2, num_trials=9)
-    told = json.loads(as_json(landscape, once))
-    assert told["landscape"]["num_points"] == 14
-    assert [r["sampler"] for r in told["replays"]] == ["tpe", "random"]
+    printed = json.loads(as_json(landscape, once))
+    assert printed["landscape"]["num_points"] == 14
+    assert [r["sampler"] for r in printed["replays"]] == ["tpe", "random"]
 
 
 def test_launches_to_a_good_config() -> None:
@@ -90,7 +90,7 @@ def test_launches_to_a_good_config() -> None:
 
 
 @pytest.mark.parametrize(
-    ("curves", "middle", "told"),
+    ("curves", "middle", "printed"),
     [
         # One of three got there: most searches never do.
         (((0.5, 1.0), (0.1, 0.2), (0.1, 0.2)), None, "never; 1 of 3 seeds"),
@@ -103,7 +103,7 @@ def test_launches_to_a_good_config() -> None:
 def test_a_seed_that_found_nothing_counts_as_never(
     curves: tuple[tuple[float, ...], ...],
     middle: float | None,
-    told: str,
+    printed: str,
     landscape: Landscape,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -111,10 +111,10 @@ def test_a_seed_that_found_nothing_counts_as_never(
     assert found.median_launches_to_good == middle
     assert found.to_json()["median_launches_to_good"] == middle
     print_replays(landscape, [found])
-    assert f" {told} " in capsys.readouterr().out
+    assert f" {printed} " in capsys.readouterr().out
 
 
-def test_more_launches_than_there_are_points_are_said_to_be_cut_short(
+def test_more_launches_than_points_are_reported_as_cut_short(
     landscape: Landscape, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     landscape.write(tmp_path / "few.json.gz")
@@ -138,7 +138,7 @@ def test_more_launches_than_there_are_points_are_said_to_be_cut_short(
 @pytest.mark.parametrize(
     ("place", "says"), [("no/x.gz", "No such file or directory"), ("", "Is a directory")]
 )
-def test_a_landscape_that_cannot_be_saved_is_said(
+def test_a_landscape_that_cannot_be_saved_is_reported(
     place: str, says: str, study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     call = autotune_here("replay", str(study), "--save", str(tmp_path / place), capsys=capsys)
@@ -148,16 +148,16 @@ def test_a_landscape_that_cannot_be_saved_is_said(
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_no_landscape_is_said(landscape: Landscape, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_landscape_is_refused(landscape: Landscape, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"nowhere: neither a landscape file nor a study"):
         open_landscape("nowhere")
     (tmp_path / "text").write_text("text")
-    with pytest.raises(StoreError, match=r"text: is no landscape \(Not a gzipped file"):
+    with pytest.raises(StoreError, match=r"text: not a landscape \(Not a gzipped file"):
         open_landscape(str(tmp_path / "text"))
     landscape.write(tmp_path / "damaged.gz")
     whole = (tmp_path / "damaged.gz").read_bytes()
     (tmp_path / "damaged.gz").write_bytes(whole[:40] + b"\xff" * 40 + whole[80:])
-    with pytest.raises(StoreError, match=r"damaged.gz: is no landscape \(Error -3"):
+    with pytest.raises(StoreError, match=r"damaged.gz: not a landscape \(Error -3"):
         open_landscape(str(tmp_path / "damaged.gz"))
     with pytest.raises(StoreError, match=r"--sampler annealing: must be one of tpe, random"):
         replay(landscape, samplers=["annealing"], num_seeds=1, num_trials=1)

@@ -33,14 +33,14 @@ parameters:
 """16 points, of which stage 1 with overlap and a micro batch of 8 just fits and is the fastest."""
 
 
-def tiny_workload(*, gpus: int = 2, global_batch_size: int = 16, **said: Any) -> Workload:
+def tiny_workload(*, gpus: int = 2, global_batch_size: int = 16, **options: Any) -> Workload:
     return resolve_workload(
         load_model_shape("tiny"),
         gpus=gpus,
-        base=said.pop("base", {}),
+        base=options.pop("base", {}),
         global_batch_size=global_batch_size,
         device_kind="cpu",
-        **said,
+        **options,
     )
 
 

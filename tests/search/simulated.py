@@ -63,7 +63,7 @@ class Simulation:
     device: Device = H100
     space: SearchSpace = ZERO
     bias: float = 0.0
-    """Relative: the truth is this much more than the model says, every time."""
+    """Relative: the true need is always this much more than the prediction."""
     noise: float = 0.0
     """Relative: it is off by at most this much more, each config by its own."""
     wrong: Callable[[TrialRequest], Outcome | None] = lambda _: None
@@ -105,7 +105,7 @@ class Simulation:
         )
 
     def estimate(self, candidate: Candidate) -> DeviceEstimate:
-        """Return what the model says."""
+        """Return the model's prediction."""
         settings = dict(candidate.model_settings)
         key = json.dumps([candidate.ds_config, settings], sort_keys=True)
         if key not in self.predicted:

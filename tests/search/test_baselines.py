@@ -147,7 +147,7 @@ def test_a_base_outside_the_space_is_run_and_stored_as_it_was_given(tmp_path: Pa
     given_keys = dotted.flatten(ODD_BASE)
     stored = dotted.flatten(record.candidate.ds_config)
     assert {key: stored[key] for key in given_keys} == given_keys
-    # Beside them stands only what the workload says.
+    # The rest comes from the workload.
     assert {key.partition(".")[0] for key in stored.keys() - given_keys.keys()} == {
         "train_batch_size",
         "gradient_accumulation_steps",

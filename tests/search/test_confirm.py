@@ -145,14 +145,14 @@ def test_losses_within_the_tolerance_are_the_same_training() -> None:
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_loss_that_is_no_number_is_a_failure(loss: float) -> None:
+def test_a_loss_that_is_not_a_number_is_a_failure(loss: float) -> None:
     for losses in ((7.0, loss), (loss, 6.9)):
         confirmation = _confirmation([_run(2000, losses)] * 2, [_run(1000)] * 2)
         assert confirmation.failure == "diverged: its loss is not a finite number"
         assert confirmation.exported == 0
 
 
-def test_a_baseline_whose_loss_is_no_number_is_not_compared_with() -> None:
+def test_a_baseline_with_a_loss_that_is_not_a_number_is_not_a_reference() -> None:
     confirmation = _confirmation([_run(2000)] * 2, [_run(1000, (7.0, math.nan))] * 2)
     assert confirmation.baseline_failure == "diverged: its loss is not a finite number"
     assert confirmation.loss_difference is None

@@ -126,7 +126,7 @@ def test_the_search_moves_on_where_most_draws_are_known(tmp_path: Path) -> None:
 
 def test_two_trials_run_at_once_where_there_is_room_for_two(tmp_path: Path) -> None:
     here = setting(tmp_path / "s", capacity=2)
-    both = threading.Barrier(2, timeout=10)  # nobody passes before two are there
+    both = threading.Barrier(2, timeout=10)  # passes only with two
 
     def override(request: TrialRequest) -> None:
         both.wait()
@@ -160,7 +160,7 @@ def test_a_base_that_deepspeed_refuses_at_initialize_ends_the_search(tmp_path: P
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory) -> list[Candidate]:
-    """What a search tries that nobody interrupts."""
+    """The candidates of an uninterrupted search."""
     here = setting(tmp_path_factory.mktemp("straight") / "s", noise=0.01)
     return candidates(here.search(trials=20).records())
 
@@ -192,7 +192,7 @@ def test_a_resumed_search_makes_the_points_of_one_that_was_never_interrupted(
 def test_a_driver_killed_twice_loses_and_repeats_nothing(
     tmp_path: Path, straight: list[Candidate]
 ) -> None:
-    """As after `kill -9`: nobody told the storage that a trial had ended."""
+    """As after `kill -9`: the storage does not record that a trial has ended."""
     here = setting(tmp_path / "s", noise=0.01, on_disk=True)
     study = here.search(trials=3)
     for trials in (6, 9):

@@ -116,7 +116,7 @@ def test_what_the_closed_form_is_sure_of_is_never_above_the_replay(num_layers: i
         assert sure_bytes <= here.estimate(candidate).peak_allocated_bytes
 
 
-def test_a_bucket_larger_than_the_model_is_no_reason_to_reject() -> None:
+def test_a_bucket_larger_than_the_model_is_not_rejected() -> None:
     # Without contiguous gradients nothing is allocated in its size.
     here = Simulation(workload=workload_7b(num_layers=1), ceiling_bytes=8 * GIB)
     candidate = here.point(
@@ -209,7 +209,7 @@ def test_what_lies_outside_the_allocator_is_taken_from_the_trials() -> None:
     assert screen.report().num_taken_back == 1
 
 
-def test_a_peak_of_the_initialisation_is_not_held_against_what_is_said_of_the_steps() -> None:
+def test_a_peak_of_the_initialisation_is_not_compared_with_the_steps() -> None:
     here = simulation()
     candidate = here.point(stage=3, mb=1, ckpt=True)
     outcome = here.outcome(candidate)
@@ -333,7 +333,7 @@ def test_rejections_are_read_in_the_order_they_were_stored() -> None:
     assert read_rejections({}) == []
 
 
-def test_the_outcome_of_a_rejection_does_not_fit_and_says_why() -> None:
+def test_the_outcome_of_a_rejection_does_not_fit_and_has_a_reason() -> None:
     here = simulation()
     rejection = rejection_of(here.screen(), here.point(stage=0, mb=1, ckpt=True))
     outcome = rejection.outcome()

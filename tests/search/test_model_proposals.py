@@ -140,7 +140,7 @@ def test_the_confirmation_may_export_one_of_them(
     assert result.record["baseline"] is None
 
 
-def test_without_a_screen_nothing_tells_what_fits(simulation: Simulation, tmp_path: Path) -> None:
+def test_without_a_screen_no_points_are_proposed(simulation: Simulation, tmp_path: Path) -> None:
     study = simulation.run(tmp_path / "s", trials=12, predicting=True, screened=False).study
     assert not {candidate.source for candidate in launched(study)} & set(NAMES)
     assert study.speed is not None

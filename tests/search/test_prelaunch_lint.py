@@ -52,7 +52,7 @@ def test_a_resumed_study_keeps_its_refused_trials(tmp_path: Path) -> None:
     assert len(study.records()) == 12
 
 
-def test_a_workload_tells_the_rules_its_ranks_and_launcher() -> None:
+def test_a_workload_gives_the_rules_its_ranks_and_launcher() -> None:
     seen: list[Subject] = []
 
     def watching(subject: Subject) -> tuple[Finding, ...]:

@@ -107,7 +107,7 @@ def test_at_most_so_many_are_rejected_for_one_launch_then_the_least_needy_runs(
 
 
 class _Prepared(Screen):
-    """Rejects everything, as it was told."""
+    """Rejects everything."""
 
     evidence: list[tuple[Evidence, int]]
 
@@ -203,7 +203,7 @@ def test_rejections_are_in_the_table_the_record_the_summary_and_the_json(
     assert result_json(study, result.folder, record)["num_rejected"] == screen.num_rejected
 
 
-def test_a_study_without_a_screen_says_nothing_of_one(
+def test_a_study_without_a_screen_does_not_report_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = _simulation().run(tmp_path / "s", trials=8, screened=False)

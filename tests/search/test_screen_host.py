@@ -42,7 +42,7 @@ def test_offload_that_a_node_has_no_memory_for_is_not_launched() -> None:
     assert small.may_fit(ON_DEVICE)
 
 
-def test_a_node_whose_memory_nobody_knows_is_not_judged() -> None:
+def test_a_node_of_unknown_memory_is_not_judged() -> None:
     assert screen(None).judge(OFFLOADED) is None
     assert screen(None).may_fit(OFFLOADED)
 
@@ -67,7 +67,7 @@ def test_no_trial_takes_it_back() -> None:
     assert Rejection.from_json(rejection.to_json()) == rejection
 
 
-def test_the_outcome_says_why_and_what_the_device_would_need() -> None:
+def test_the_outcome_has_the_reason_and_the_predicted_need() -> None:
     rejection = screen(10 * GIB).judge(OFFLOADED)
     assert rejection is not None
     outcome = rejection.outcome()

@@ -1,4 +1,4 @@
-"""What a trial that ran out of memory says of candidates that need as much."""
+"""A trial that ran out of memory rejects candidates that need as much."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ RAN_OUT = {"stage": 3, "mb": 4, "ckpt": False, "reduce_bucket_size": 100_000_000
 def test_a_trial_that_ran_out_rejects_what_needs_as_much_of_everything_and_clearly_more_in_all(
     change: dict[str, int], is_rejected: bool
 ) -> None:
-    # The model says that all of them fit: only the trial speaks against them.
+    # The model predicts that all of them fit: only the trial rejects them.
     here = Simulation(workload=WORKLOAD, ceiling_bytes=400 * GIB, predicted=PREDICTED_7B)
     screen = here.screen()
     candidate = here.point(**RAN_OUT | change)
@@ -52,7 +52,7 @@ def test_a_rejection_by_a_trial_stands_whatever_the_model_learns() -> None:
     assert screen.report().num_taken_back == 0
 
 
-def test_a_trial_that_ran_out_in_initialize_says_nothing_about_micro_batches() -> None:
+def test_a_trial_that_ran_out_in_initialize_does_not_limit_micro_batches() -> None:
     here = Simulation(workload=WORKLOAD, ceiling_bytes=400 * GIB, predicted=PREDICTED_7B)
     screen = here.screen()
     screen.learn(here.point(**RAN_OUT), ran_out(here, Phase.INIT))

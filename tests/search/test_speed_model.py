@@ -55,20 +55,20 @@ def test_the_record_has_what_was_predicted_beside_what_was_measured(
 ) -> None:
     record = simulation.run(tmp_path / "s", trials=10, predicting=True).record
     assert record is not None
-    said = record["predictions"]["speed"]
-    assert said["evaluator"] == "modelled"
+    reported = record["predictions"]["speed"]
+    assert reported["evaluator"] == "modelled"
     for role, tokens_per_s in (
         ("winner", record["tokens_per_s"]["value"]),
         ("baseline", record["baseline"]["tokens_per_s"]["value"]),
     ):
-        told = said[role]
-        predicted = told["predicted_tokens_per_s"]
+        entry = reported[role]
+        predicted = entry["predicted_tokens_per_s"]
         assert predicted["low"] < predicted["value"] < predicted["high"]
-        assert told["measured_tokens_per_s"] == pytest.approx(tokens_per_s)
-        assert told["error"] == pytest.approx(predicted["value"] / tokens_per_s - 1)
+        assert entry["measured_tokens_per_s"] == pytest.approx(tokens_per_s)
+        assert entry["error"] == pytest.approx(predicted["value"] / tokens_per_s - 1)
 
 
-def test_a_study_without_it_says_nothing(simulation: Simulation, tmp_path: Path) -> None:
+def test_a_study_without_it_reports_nothing(simulation: Simulation, tmp_path: Path) -> None:
     record = simulation.run(tmp_path / "s", trials=6).record
     assert record is not None
     assert record["predictions"]["speed"] is None
@@ -139,11 +139,11 @@ def test_a_slow_host_is_printed(
 ) -> None:
     result = simulation.run(tmp_path / "s", trials=8, predicting=True)
     assert result.study.speed is not None
-    for slowness, told in ((1.41, True), (1.0, False), (None, False)):
+    for slowness, expected in ((1.41, True), (1.0, False), (None, False)):
         study = replace(result.study, speed=replace(result.study.speed, host_slowness=slowness))
         summarize(study, result.folder, result.record)
         out = " ".join(capsys.readouterr().out.split())
-        assert ("what waits for Python takes 1.4 times as long here" in out) is told
+        assert ("what waits for Python takes 1.4 times as long here" in out) is expected
 
 
 def test_a_report_survives_json() -> None:
@@ -157,7 +157,7 @@ def test_a_report_survives_json() -> None:
     assert SpeedReport.from_json(report.to_json()) == report
 
 
-def test_a_report_of_an_older_study_says_nothing_of_the_host() -> None:
+def test_a_report_of_an_older_study_does_not_mention_the_host() -> None:
     older = SpeedReport(num_compared=0, mean_error=None, worst_error=None, predicted={}).to_json()
     del older["host_slowness"]
     assert SpeedReport.from_json(older).host_slowness is None

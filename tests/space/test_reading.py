@@ -1,4 +1,4 @@
-"""Search space files: what they may say, and what is said of their faults."""
+"""Search space files: what they may contain, and how their faults are reported."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def faults_of(text: str) -> list[str]:
         ),
         (
             f"{ZERO}.sub_group_size: {{low: 0, high: 4, log: true}}",
-            f"{ZERO}.sub_group_size: low=0: must be more than 0 with log; raise it or drop log",
+            f"{ZERO}.sub_group_size: low=0: must be more than 0 with log; raise it or remove log",
         ),
         (
             f"{ZERO}.reduce_bucket: {{low: 1, high: 4}}",
@@ -114,7 +114,7 @@ def faults_of(text: str) -> list[str]:
         ),
         (
             "gradient_predivide_factor: {low: 1.0, high: 2.0, step: 2}",
-            "gradient_predivide_factor: step=2: for whole numbers only; drop it",
+            "gradient_predivide_factor: step=2: for whole numbers only; remove it",
         ),
         (
             f"{ZERO}.sub_group_size: {{low: 1, high: 4, multiple_of: 2}}",
@@ -122,7 +122,7 @@ def faults_of(text: str) -> list[str]:
         ),
         (
             f"{ZERO}.overlap_comm: {{choices: [true], multiple_of: 2}}",
-            f"{ZERO}.overlap_comm: multiple_of=2: true is not a size; drop it",
+            f"{ZERO}.overlap_comm: multiple_of=2: true is not a size; remove it",
         ),
         (
             f"{ZERO}.overlap_comm: {{choices: [true], when: {{{ZERO}.stage: [1]}}}}",
@@ -154,7 +154,7 @@ def faults_of(text: str) -> list[str]:
         ),
     ],
 )
-def test_a_fault_says_where_what_and_the_way_out(line: str, fault: str) -> None:
+def test_a_fault_has_place_value_rule_and_suggestion(line: str, fault: str) -> None:
     assert faults_of(f"parameters:\n  {line}\n") == [fault]
 
 
@@ -163,7 +163,7 @@ def test_a_fault_says_where_what_and_the_way_out(line: str, fault: str) -> None:
     [
         ("", "the file is empty; it needs `parameters:` with keys below"),
         ("# nothing\n", "the file is empty; it needs `parameters:` with keys below"),
-        ("- 1\n", "holds a list; it needs `parameters:` with keys below"),
+        ("- 1\n", "contains a list; it needs `parameters:` with keys below"),
         (
             "parameters: {}\n",
             f"parameters: names no key to search; add one, such as {ZERO}.stage",
@@ -189,22 +189,22 @@ def test_a_fault_says_where_what_and_the_way_out(line: str, fault: str) -> None:
         (
             f"parameters:\n  {ZERO}.stage: {{choices: [1, 2]}}\n"
             f"  {ZERO}.overlap_comm: {{choices: [true], when: {{{ZERO}.stage: [2, 3]}}}}\n",
-            f"{ZERO}.overlap_comm: when: {ZERO}.stage=3: it never has this value; it takes 1, 2",
+            f"{ZERO}.overlap_comm: when: {ZERO}.stage=3: not one of its values; it takes 1, 2",
         ),
         (
             f"parameters:\n"
             f"  {ZERO}.stage: {{choices: [1], when: {{{ZERO}.overlap_comm: [true]}}}}\n"
             f"  {ZERO}.overlap_comm: {{choices: [true], when: {{{ZERO}.stage: [1]}}}}\n",
             f"{ZERO}.stage: when: {ZERO}.stage -> {ZERO}.overlap_comm -> {ZERO}.stage: "
-            "runs in a circle; drop one condition",
+            "a cycle; remove one condition",
         ),
     ],
 )
-def test_a_fault_of_the_whole_file_is_said_once(text: str, fault: str) -> None:
+def test_a_fault_of_the_whole_file_is_reported_once(text: str, fault: str) -> None:
     assert faults_of(text) == [fault]
 
 
-def test_what_is_not_yaml_is_said_with_its_place() -> None:
+def test_a_text_that_is_not_yaml_is_reported_with_its_place() -> None:
     (fault,) = faults_of("parameters: [1\nb: {")
     assert fault.startswith("line 2, column 2: not YAML: ")
 

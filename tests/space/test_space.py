@@ -167,7 +167,7 @@ def test_points_that_differ_in_inert_keys_only_are_one_proposal(seed: int, other
     twin = ZERO_SPACE.canonical({**values, **changed})
     assert twin == proposal
     assert hash(twin) == hash(proposal)
-    # Where a key is drawn and then found to be inert, the whole config says so too.
+    # Where a key is drawn and then found to be inert, it is inert in the whole config too.
     drawn = values | {key: value for key, value in changed.items() if key in values}
     assert run_of(drawn) == run_of(values)
 
@@ -260,7 +260,7 @@ def test_a_range_of_micro_batches_becomes_the_divisors_in_it(tiny: ModelShape) -
 
 def test_no_valid_micro_batch_names_the_nearest(tiny: ModelShape) -> None:
     space = space_of("train_micro_batch_size_per_gpu: {choices: [3, 6]}")
-    with pytest.raises(SpaceError, match=r"3, 6 holds no divisor of the 32 .*; add 2 or 4$"):
+    with pytest.raises(SpaceError, match=r"3, 6 has no divisor of the 32 .*; add 2 or 4$"):
         space.bind(workload(tiny))
 
 

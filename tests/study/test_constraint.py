@@ -21,7 +21,7 @@ def test_the_excess_of_a_trial_over_the_ceiling_has_what_it_is_charged(
     assert found == {"memory": pytest.approx(excess)}
 
 
-def test_a_charge_alone_is_no_need() -> None:
+def test_a_charge_alone_is_not_a_need() -> None:
     outcome = EVALUATOR.failed(Status.OOM_HOST, "as if")
     found = constraints_of(replace(outcome, charged_bytes=5_000), ceiling_bytes=1_000)
     assert found == {"memory": 1e-3}

@@ -82,7 +82,7 @@ def test_one_process_holds_a_study_once(tmp_path: Path) -> None:
         pass
 
 
-def test_where_it_cannot_be_made_that_is_said(tmp_path: Path) -> None:
+def test_a_lock_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
         pytest.raises(StoreError, match=r"--study s: cannot lock .*\.s\.lock: "),
@@ -93,7 +93,7 @@ def test_where_it_cannot_be_made_that_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK])
-def test_a_file_system_without_locks_stops_nobody(
+def test_a_file_system_without_locks_does_not_stop_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     def flock(*_: object) -> None:

@@ -81,7 +81,7 @@ def test_the_interval_holds_the_mean(samples: list[float]) -> None:
     assert 0.0 <= interval.low <= interval.mean <= interval.high
 
 
-def test_one_sample_says_nothing_about_its_spread() -> None:
+def test_one_sample_has_no_spread() -> None:
     interval = mean_interval([2.0])
     assert (interval.mean, interval.low, interval.high) == (2.0, 0.0, math.inf)
 

@@ -1,4 +1,4 @@
-"""What the Optuna storage says of a study, read with Optuna itself."""
+"""The Optuna storage of a study, read with Optuna."""
 
 import sqlite3
 from contextlib import closing
@@ -92,7 +92,7 @@ def test_a_slow_trial_is_pruned_with_its_speed_at_every_step(study: optuna.Study
         assert all(tokens_per_s > 0 for tokens_per_s in trial.intermediate_values.values())
 
 
-def test_a_trial_that_made_one_step_tells_its_speed_without_a_range(stored: StoredStudy) -> None:
+def test_a_trial_of_one_step_has_a_speed_without_a_range(stored: StoredStudy) -> None:
     outcome = next(r.outcome for r in stored.records() if r.outcome and r.outcome.measurement)
     ranks = tuple(
         replace(rank, inner_s=rank.inner_s[:1], boundary_s=rank.boundary_s[:1])
@@ -177,17 +177,19 @@ def test_a_storage_that_cannot_be_opened_is_named_without_its_password(
 
 
 def test_a_study_that_exists_is_not_made_again(here: Setting) -> None:
-    with pytest.raises(StoreError, match=r"--study mixed: exists in sqlite.*go on with --resume"):
+    with pytest.raises(
+        StoreError, match=r"--study mixed: exists in sqlite.*continue with --resume"
+    ):
         StoredStudy("mixed", here.url, create=True)
 
 
 def test_a_study_that_does_not_exist_is_not_opened(here: Setting) -> None:
-    there = r"it holds mixed: choose one of these \(a study keeps its name"
+    there = r"it contains mixed: choose one of these \(a study keeps its name"
     with pytest.raises(StoreError, match=f"--study other: no such study in sqlite.*; {there}"):
         StoredStudy("other", here.url, create=False)
 
 
-def test_a_reader_s_line_says_whose_speed_it_is(stored: StoredStudy) -> None:
+def test_the_summary_names_the_evaluator_of_the_speed(stored: StoredStudy) -> None:
     outcome = next(r.outcome for r in stored.records() if r.outcome and r.outcome.measurement)
     assert _attributes(outcome)["summary"][0].isdigit()
     emulated = replace(outcome, evaluator="emulated")
@@ -200,7 +202,7 @@ def test_a_storage_that_fails_under_way_is_one_message(tmp_path: Path) -> None:
     here.search(trials=3)
     stored = StoredStudy("locked", f"{here.url}?timeout=0.1", create=False)
     file = here.folder / "study.db"
-    locked = r"study locked: its storage failed: .*database is locked; .*go on with --resume"
+    locked = r"study locked: its storage failed: .*database is locked; .*continue with --resume"
     with closing(sqlite3.connect(file)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(StoreError, match=locked):

@@ -16,7 +16,7 @@ def build_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_lock_that_nobody_holds_is_removed(build_folder: Path) -> None:
+def test_a_lock_without_a_holder_is_removed(build_folder: Path) -> None:
     (build_folder / "lock").touch()
     (build_folder / "build.ninja").touch()
     assert remove_stale_locks() == (build_folder / "lock",)

@@ -20,20 +20,20 @@ class _Builder:
 
 
 def _build(ops: list[str], *, broken: frozenset[str] = frozenset()) -> tuple[bool, list[Any]]:
-    said: list[Any] = []
+    events: list[Any] = []
     done = build_ops.build_ops(
-        ops, lambda kind, **content: said.append((kind, content)), lambda op: _Builder(op, broken)
+        ops, lambda kind, **content: events.append((kind, content)), lambda op: _Builder(op, broken)
     )
-    return done, said
+    return done, events
 
 
-def test_only_an_op_that_is_not_there_yet_is_told_as_being_built(
+def test_only_an_op_that_is_not_built_yet_is_reported_as_building(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(build_ops, "is_built", lambda op: op == "fused_adam")
-    done, said = _build(["fused_adam", "cpu_adam"])
+    done, events = _build(["fused_adam", "cpu_adam"])
     assert done
-    assert [(kind, content["op"]) for kind, content in said] == [
+    assert [(kind, content["op"]) for kind, content in events] == [
         ("built", "fused_adam"),
         ("building", "cpu_adam"),
         ("built", "cpu_adam"),
@@ -44,9 +44,9 @@ def test_a_failed_build_ends_it_with_the_compilers_last_lines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(build_ops, "is_built", lambda _op: True)
-    done, said = _build(["cpu_adam", "fused_adam"], broken=frozenset({"cpu_adam"}))
+    done, events = _build(["cpu_adam", "fused_adam"], broken=frozenset({"cpu_adam"}))
     assert not done
-    [(kind, content)] = said
+    [(kind, content)] = events
     assert (kind, content["op"]) == ("failed", "cpu_adam")
     lines = content["why"].splitlines()
     assert lines[-1] == "line 98"

@@ -1,4 +1,4 @@
-"""The loop of Python that tells how fast a rank's host is."""
+"""The loop of Python that measures the speed of a rank's host."""
 
 import gc
 

@@ -59,7 +59,7 @@ def test_a_rank_sees_what_deepspeeds_launcher_would_set() -> None:
     }
 
 
-def test_a_cpu_rank_is_told_nothing_about_cuda() -> None:
+def test_a_cpu_rank_gets_no_cuda_variables() -> None:
     assert "CUDA_VISIBLE_DEVICES" not in _place().environment()
 
 

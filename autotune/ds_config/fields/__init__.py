@@ -1,1 +1,1 @@
-"""What DeepSpeed knows: every field of a ds_config, read off its source."""
+"""Every field of a ds_config, read from DeepSpeed's source."""

@@ -1,4 +1,4 @@
-"""What DeepSpeed takes a value for, and what its writer meant by it."""
+"""How DeepSpeed converts a value, and which value its writer intended."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ _WHOLE = frozenset((Kind.BIT, Kind.INTEGER, Kind.WHOLE))
 
 
 def converted(field: Field, value: Any) -> Any:
-    """Return what DeepSpeed takes a value for; the value itself where it converts nothing.
+    """Return a value as DeepSpeed converts it; unchanged where it does not.
 
     Example:
         >>> field = Field(key="fp16.hysteresis", type="int", validated=True)
@@ -21,23 +21,23 @@ def converted(field: Field, value: Any) -> Any:
     if isinstance(value, bool):
         is_number = field.type in ("int", "float") or field.minimum is not None
         return int(value) if is_number else value
-    right = meant(field, value) if field.validated else None
+    right = intended_value(field, value) if field.validated else None
     return value if right is None else right
 
 
-def meant(field: Field, value: Any) -> Any:
-    """Return the value of the field's type that another spelling stands for; None if there is none.
+def intended_value(field: Field, value: Any) -> Any:
+    """Return the value of the field's type that a wrong spelling stands for; None without one.
 
-    Nothing is rounded: what a fraction in place of an integer was meant to be, nobody knows.
+    Nothing is rounded: the integer intended by a fraction is unknown.
 
     Example:
-        >>> meant(Field(key="bucket", type="int"), "5e8")
+        >>> intended_value(Field(key="bucket", type="int"), "5e8")
         500000000
-        >>> meant(Field(key="bf16", type="section"), True)
+        >>> intended_value(Field(key="bf16", type="section"), True)
         {'enabled': True}
     """
     if field.type == "section":
-        return _meant_section(field, value)
+        return _intended_section(field, value)
     if field.type == "bool" and isinstance(value, str):
         return bool_in(value)
     if field.type not in ("int", "float") or isinstance(value, bool):
@@ -50,8 +50,8 @@ def meant(field: Field, value: Any) -> Any:
     return number
 
 
-def _meant_section(field: Field, value: Any) -> dict[str, Any] | None:
-    """Return the section that one word stands for: `"bf16": true`, `"offload_param": "cpu"`."""
+def _intended_section(field: Field, value: Any) -> dict[str, Any] | None:
+    """Return the section that one value stands for: `"bf16": true`, `"offload_param": "cpu"`."""
     if isinstance(value, bool) and f"{field.key}.enabled" in known_fields():
         return {"enabled": value}
     device = known_fields().get(f"{field.key}.device")

@@ -1,4 +1,4 @@
-"""Which field an unknown key was meant to be."""
+"""Finds the field that an unknown key probably stands for."""
 
 import difflib
 from collections.abc import Collection, Mapping
@@ -7,7 +7,7 @@ from functools import cache
 from autotune.ds_config.fields.table import documented_key, known_fields
 
 _ALIKE = 0.88
-"""Names as like as this, word by word or as a whole, are taken for one name misspelt."""
+"""The similarity, by word or as a whole, from which on two names count as a misspelling."""
 _ALIKE_WORD = 0.6
 _ALIKE_ABBREVIATED = 0.72
 """The same where words are cut short: `grad_accum_steps`."""
@@ -52,14 +52,14 @@ def misspelt(section: str, key: str) -> str | None:
     if plain in names:
         return names[plain]
     found = difflib.get_close_matches(plain, names, n=3, cutoff=0.7)
-    return next((names[name] for name in found if _is_slip(plain, name)), None)
+    return next((names[name] for name in found if _is_misspelling(plain, name)), None)
 
 
 @cache
 def homes(key: str) -> tuple[str, ...]:
     """Return the fields and sections that have a key, or what it misspells, as their last part.
 
-    Names that stand in several sections, such as `enabled`, say nothing.
+    Names that are in several sections, such as `enabled`, are not used.
 
     Example:
         >>> homes("offload_optimizer"), homes("loss_scale"), homes("enabled")
@@ -69,7 +69,7 @@ def homes(key: str) -> tuple[str, ...]:
     plain = _plain(key)
     if plain not in by_leaf:
         found = difflib.get_close_matches(plain, by_leaf, n=3, cutoff=0.8)
-        plain = next((name for name in found if "_" in name and _is_slip(plain, name)), "")
+        plain = next((name for name in found if "_" in name and _is_misspelling(plain, name)), "")
     places = by_leaf.get(plain, ())
     return places if len(places) <= _FEW else ()
 
@@ -102,7 +102,7 @@ def _plain(key: str) -> str:
     return key.strip().lower().replace("-", "_").replace(" ", "_").replace("isation", "ization")
 
 
-def _is_slip(key: str, name: str) -> bool:
+def _is_misspelling(key: str, name: str) -> bool:
     words, right = key.split("_"), name.split("_")
     if len(words) == len(right):
         pairs = list(zip(words, right, strict=True))
@@ -118,7 +118,7 @@ def _is_slip(key: str, name: str) -> bool:
 
 
 def _is_cut(left: str, right: str) -> bool:
-    """Whether one word is the beginning of the other."""
+    """Whether one word is a prefix of the other."""
     short, long = sorted((left, right), key=len)
     return len(short) >= _SHORTEST_CUT and long.startswith(short)
 

@@ -1,4 +1,4 @@
-"""Kinds of values, as far as DeepSpeed's parser tells them apart."""
+"""Kinds of values that DeepSpeed's parser distinguishes."""
 
 import math
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ class Kind(StrEnum):
     """0 or 1, as an integer or a float."""
     INTEGER = "int"
     WHOLE = "whole"
-    """A float without a fraction that pydantic takes for an integer."""
+    """A float without a fraction that pydantic accepts as an integer."""
     HUGE = "huge"
-    """A whole float of 2**63 or more, which is no integer to pydantic."""
+    """A whole float of 2**63 or more, which pydantic does not accept as an integer."""
     FRACTION = "fraction"
     NOT_FINITE = "not-finite"
     BIT_TEXT = "bit-text"
@@ -35,12 +35,12 @@ class Kind(StrEnum):
     TEXTS = "texts"
     """A list of strings, or an empty one."""
     OTHERS = "others"
-    """A list that holds other things than strings."""
+    """A list with values other than strings."""
     SECTION = "section"
 
     @property
     def phrase(self) -> str:
-        """What a value of the kind is called in a sentence."""
+        """The name of a value of the kind in a sentence."""
         return _PHRASES[self]
 
 
@@ -83,7 +83,7 @@ PROBES: Mapping[Kind, tuple[Any, ...]] = {
     Kind.OTHERS: ([1],),
     Kind.SECTION: ({},),
 }
-"""Values of each kind; several where a limit may refuse one of them for what it is not."""
+"""Values of each kind; several where a limit may refuse one of them for another reason."""
 
 
 def kind_of(value: Any) -> Kind:
@@ -157,7 +157,7 @@ def number_in(text: str) -> int | float | None:
 
 
 def bool_in(text: str) -> bool | None:
-    """Return the boolean that a string spells, in pydantic's reading.
+    """Return the boolean that a string spells, as pydantic reads it.
 
     Example:
         >>> [bool_in(text) for text in ("True", "off", "maybe")]

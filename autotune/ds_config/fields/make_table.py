@@ -1,11 +1,10 @@
-"""Write the table of ds_config fields that the installed DeepSpeed knows.
+"""Writes the table of the installed DeepSpeed's ds_config fields.
 
-Run as `python -m autotune.ds_config.fields.make_table`; it replaces
-`fields_deepspeed_VERSION.json` beside this file. DeepSpeed has two kinds of fields: those of its
-pydantic models, whose types, defaults and bounds are read from the models, and those that plain
-functions pick out of the dict, which are found by handing those functions a dict that notes what
-it is asked for. Which kinds of values the parser refuses in a field is found by handing it some
-of each kind.
+Run as `python -m autotune.ds_config.fields.make_table`; it replaces `fields_deepspeed_VERSION.json`
+next to this file. DeepSpeed has two kinds of fields: those of its pydantic models, whose types,
+defaults and bounds are read from the models, and those that plain functions read from the dict,
+which are found by passing them a dict that records the keys they read. Which kinds of values the
+parser refuses in a field is found by passing it values of each kind.
 """
 
 import enum
@@ -22,7 +21,7 @@ from autotune.ds_config.fields.parser_probe import refused_kinds
 
 
 class Recorder(dict[str, Any]):
-    """An empty dict that notes the keys and defaults it is asked for."""
+    """An empty dict that records the keys and defaults that are read."""
 
     def __init__(self, fields: dict[str, Record], prefix: str = "") -> None:
         super().__init__()
@@ -39,7 +38,7 @@ class Recorder(dict[str, Any]):
         return key in SECTIONS
 
     def keys(self) -> Any:
-        """Return itself, so that `key in config.keys()` is seen too."""
+        """Return itself, so that `key in config.keys()` is recorded too."""
         return self
 
     def __getitem__(self, key: str) -> Any:
@@ -52,7 +51,7 @@ class Recorder(dict[str, Any]):
         raise KeyError(key)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Note a plain key with its default; enter a section."""
+        """Record a plain key with its default; enter a section."""
         if key in SECTIONS or dict.__contains__(self, key):
             return self[key]
         self._fields.setdefault(
@@ -65,12 +64,12 @@ class Recorder(dict[str, Any]):
         return default[0] if default else None
 
     def copy(self) -> "Recorder":
-        """Return itself: a copy would take notes that nobody reads."""
+        """Return itself: what a copy records would be lost."""
         return self
 
 
 def make_table() -> dict[str, Any]:
-    """Return the table as it is written: DeepSpeed's version and its fields by dotted name."""
+    """Return the table: DeepSpeed's version and its fields by dotted name."""
     import deepspeed  # noqa: TID251  the generator's only import of it
 
     fields: dict[str, Record] = {}
@@ -95,7 +94,7 @@ def make_table() -> dict[str, Any]:
 
 
 def _be_one_rank() -> None:
-    """Let the parser see a world of one rank: without any it passes over what divides the world."""
+    """Form a world of one rank: without one the parser skips the checks of ranks."""
     from deepspeed import comm  # noqa: TID251
 
     comm.get_rank = lambda *_args: 0
@@ -103,18 +102,18 @@ def _be_one_rank() -> None:
 
 
 def _accepts(config: dict[str, Any]) -> bool:
-    """Whether DeepSpeed's parser takes a config, on one rank."""
+    """Whether DeepSpeed's parser accepts a config, on one rank."""
     from deepspeed.runtime.config import DeepSpeedConfig  # noqa: TID251
 
     try:
         DeepSpeedConfig(config)
-    except Exception:  # noqa: BLE001  whatever it raises is its refusal
+    except Exception:  # noqa: BLE001  any exception is a refusal
         return False
     return True
 
 
 def _plain_fields() -> Iterator[tuple[str, Record]]:
-    """Yield the fields that DeepSpeed's parser picks out of the dict."""
+    """Yield the fields that DeepSpeed's parser reads from the dict."""
     from deepspeed.runtime.config import (  # noqa: TID251
         DeepSpeedConfig,
         get_pipeline_config,
@@ -124,7 +123,7 @@ def _plain_fields() -> Iterator[tuple[str, Record]]:
     config = DeepSpeedConfig.__new__(DeepSpeedConfig)
     config._initialize_params(Recorder(fields))
     for name, record in fields.items():
-        # Sections of models are asked for with an empty dict as their default.
+        # Sections of models are read with an empty dict as their default.
         if record.get("default") == {} and name in {path.split(".")[0] for path in MODELS}:
             continue
         if name == "bfloat16":
@@ -232,7 +231,7 @@ def _type_of_default(default: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return JSON values: DeepSpeed's defaults hold its own int and enum classes, and paths."""
+    """Return JSON values: DeepSpeed's defaults contain its own int and enum classes, and paths."""
     if isinstance(value, enum.Enum):
         return _plain(value.value)
     if isinstance(value, Mapping):
@@ -255,7 +254,7 @@ def _load(path: str) -> Any:
 
 
 def written(table: Mapping[str, Any]) -> str:
-    """Return the text of a table's file: one line a field, for the sake of differences."""
+    """Return the text of a table's file: one line per field, to keep diffs readable."""
     lines = (
         f"  {json.dumps(name)}: {json.dumps(field)}" for name, field in table["fields"].items()
     )
@@ -267,7 +266,7 @@ def written(table: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    """Write the table beside this file, or into the folder that is given."""
+    """Write the table next to this file, or into the given folder."""
     table = make_table()
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
     path = folder / f"fields_deepspeed_{table['deepspeed']}.json"

@@ -1,4 +1,4 @@
-"""What DeepSpeed's parser does not say by itself when its table of fields is made."""
+"""Facts about fields that cannot be read from DeepSpeed's parser."""
 
 from typing import Any, TypeAlias
 
@@ -46,9 +46,8 @@ COMMUNICATION_DTYPE: Record = {"type": "str", "choices": ["fp16", "bf16", "fp32"
 DTYPE: Record = {"type": "str", "choices": "DtypeEnum"}
 """Replaced by the names that DeepSpeed's enum of that name accepts."""
 
-# What the code that reads a plain key says less plainly than its default: the type of a key whose
-# default is None, a key that is looked up elsewhere than in the parser, a section whose keys are
-# the user's own, the values that are allowed.
+# Facts that the default of a plain key does not show: the type of a key whose default is None, a
+# key that is read outside the parser, a section with free keys, the allowed values.
 PLAIN: dict[str, Record] = {
     "train_batch_size": {"type": "int", "minimum": 1},
     "train_micro_batch_size_per_gpu": {"type": "int", "minimum": 1},
@@ -83,7 +82,7 @@ PLAIN: dict[str, Record] = {
     # deepspeed.initialize
     "sequence_parallel_size": {"type": "int", "minimum": 1},
     "data_parallel_size": {"type": "int", "minimum": 1},
-    # runtime/zero/config.py: read_zero_config_deprecated, only beside `"zero_optimization": true`
+    # runtime/zero/config.py: read_zero_config_deprecated, only with `"zero_optimization": true`
     "allgather_size": {
         "type": "int",
         "default": 500_000_000,

@@ -1,4 +1,4 @@
-"""Which kinds of values a DeepSpeed parser refuses in a field, found by handing them to it."""
+"""Finds the kinds of values that a DeepSpeed parser refuses in a field, by trying them."""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -8,10 +8,10 @@ from autotune import dotted
 from autotune.ds_config.fields.kind import PROBES, Kind
 
 LIMIT = "limit"
-"""Stands among the refused kinds where the parser itself checks a field's limits."""
+"""Listed with the refused kinds where the parser checks a field's limits."""
 
-# A kind is refused if it is with all of these: what only some of them refuse is a question of how
-# fields go together, not of a field's type.
+# A kind is refused if it is refused with all of these: a refusal with only some of them depends on
+# the combination of fields, not on a field's type.
 _SETTINGS: tuple[Mapping[str, Any], ...] = (
     {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 1}},
     {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}},
@@ -26,21 +26,21 @@ _COMPANIONS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "optimizer.params": ({"optimizer.type": "Adam"},),
     "scheduler.params": ({"scheduler.type": "WarmupLR"},),
 }
-"""What has to be there for a key to be read at all, or without complaint about another; one of
+"""What a config needs so that a key is read, or without a refusal of another key; one of
 several."""
 _MACHINE = frozenset({"aio.use_gds"})
-"""Refused where the machine lacks a device: no matter of the value's kind."""
+"""Refused where the machine lacks a device, whatever the value."""
 
 
 def refused_kinds(
     key: str, record: Mapping[str, Any], accepts: Callable[[dict[str, Any]], bool]
 ) -> list[str]:
-    """Return the kinds of values that are refused in a field, and `limit` if its limits are held.
+    """Return the refused kinds of values of a field, and `limit` if its limits are checked.
 
     Args:
         key: the field's dotted name.
         record: the field as the table has it so far: bounds and choices.
-        accepts: whether the parser takes a config.
+        accepts: whether the parser accepts a config.
     """
 
     def refused(*values: Any) -> bool:

@@ -1,7 +1,7 @@
-"""Every ds_config field that DeepSpeed knows, without importing DeepSpeed.
+"""Every ds_config field of DeepSpeed, without importing DeepSpeed.
 
 The table is a JSON file per DeepSpeed version, written from the installed source by
-`autotune.ds_config.fields.make_table`; `autotune.ds_config.fields.version` says which one is used.
+`autotune.ds_config.fields.make_table`; `autotune.ds_config.fields.version` selects the one to use.
 """
 
 import difflib
@@ -31,11 +31,11 @@ class Field:
     type: str
     """bool, int, float, str, list, dict, section, or any."""
     default: Any = None
-    """What DeepSpeed takes when the field is missing; None where it works that out itself."""
+    """DeepSpeed's default; None where it computes the value."""
     choices: tuple[Any, ...] = ()
-    """The only values allowed; empty where any value of the type is."""
+    """The allowed values; empty where every value of the type is."""
     items: tuple[Any, ...] = ()
-    """The only values allowed in a list; empty where any are."""
+    """The allowed values in a list; empty where every value is."""
     any_case: bool = False
     """Whether the choices may be written in any case."""
     minimum: float | None = None
@@ -52,16 +52,15 @@ class Field:
     successor: str | None = None
     """What to write instead of a deprecated field."""
     open: bool = False
-    """Whether any key may stand below it, as in `optimizer.params`."""
+    """Whether it may have any keys, as `optimizer.params` does."""
     removed: str | None = None
     """DeepSpeed's message when it refuses a field that it used to have."""
     validated: bool = False
-    """Whether a pydantic model reads it: strings are converted, and a section takes no key that it
-    does not know. Other fields are stored as they are."""
+    """Whether a pydantic model reads it: strings are converted, and a section refuses unknown keys.
+    Other fields are stored unchanged."""
     refuses: tuple[str, ...] = ()
     """Kinds of values (`autotune.ds_config.fields.kind`) for which DeepSpeed refuses the config
-    when it reads it; `limit` among them says that it does so for a value outside the field's
-    limits."""
+    when it reads it; with `limit` it does so for a value outside the field's limits too."""
 
     def limit_fault(self, value: Any) -> str | None:
         """Return the limit that a value breaks; None if it is within them, whatever its type.
@@ -113,7 +112,7 @@ def known_fields() -> Mapping[str, Field]:
 
 @cache
 def documented_key(key: str) -> str:
-    """Return the name that DeepSpeed documents for a dotted key; an unknown key stays as it is.
+    """Return the name that DeepSpeed documents for a dotted key; an unknown key is unchanged.
 
     Example:
         >>> documented_key("zero_optimization.prefetch_bucket_size")
@@ -150,9 +149,9 @@ def field_of(key: str) -> Field | None:
 
 
 def drops_auto(key: str) -> bool:
-    """Whether DeepSpeed leaves out a dotted key whose value is "auto", and takes its default.
+    """Whether DeepSpeed drops a dotted key whose value is "auto", and uses its default.
 
-    Pydantic models do among their own fields (`runtime/config_utils.py: DeepSpeedConfigModel`).
+    Pydantic models do so for their fields (`runtime/config_utils.py: DeepSpeedConfigModel`).
 
     Example:
         >>> drops_auto("zero_optimization.offload_param"), drops_auto("zero_optimization")
@@ -181,7 +180,7 @@ def default_of(key: str) -> Any:
 
 
 def nearest(key: str, *, limit: int = 3) -> tuple[str, ...]:
-    """Return the known fields whose names are most like an unknown key, best first.
+    """Return the known fields with the names nearest to an unknown key, best first.
 
     Example:
         >>> nearest("zero_optimization.reduce_bucket_sise", limit=1)
@@ -194,7 +193,7 @@ def nearest(key: str, *, limit: int = 3) -> tuple[str, ...]:
     leaves: dict[str, list[str]] = {}
     for name in names:
         leaves.setdefault(name.rsplit(".", 1)[-1], []).append(name)
-    # The right name in the wrong section is the commonest slip, so last parts are compared first.
+    # The right name in the wrong section is the most common mistake, so last parts come first.
     by_leaf = [
         name
         for match in difflib.get_close_matches(leaf, leaves, n=limit, cutoff=0.8)

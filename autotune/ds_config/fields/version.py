@@ -1,7 +1,7 @@
-"""Which version's table of fields is used, and where it comes from.
+"""Selects the table of fields for the installed DeepSpeed.
 
-Tables are shipped for the versions that the project supports. For any other version that is
-installed one is made from its source, once, and kept in the user's cache.
+Tables are shipped for the versions that the project supports. For any other installed version a
+table is made from its source, once, and kept in the user's cache.
 """
 
 import json
@@ -19,9 +19,9 @@ from typing import Any
 
 _PREFIX = "fields_deepspeed_"
 _FORMAT = 1
-"""Of the tables in the cache; to be raised when `make_table` writes other records."""
+"""Of the tables in the cache; raise it when `make_table` writes other records."""
 _LONGEST_S = 120
-"""What making a table may take; it takes a few seconds where files are near."""
+"""Time limit for making a table; it takes a few seconds on a local disk."""
 
 
 class TableSource(StrEnum):
@@ -31,25 +31,25 @@ class TableSource(StrEnum):
     MADE = "made"
     """From the installed DeepSpeed, into the cache."""
     NEAREST = "nearest"
-    """Of another version than the one that is installed: none could be made."""
+    """Of another version than the installed one: none could be made."""
     NEWEST = "newest"
     """Of the newest shipped version: DeepSpeed is not installed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableVersion:
-    """The table that is used."""
+    """The selected table."""
 
     installed: str | None
     """DeepSpeed's version; None if it is not installed."""
     table: str
-    """The version that the fields are those of."""
+    """The version of the fields."""
     how: TableSource
     path: Path
 
     @property
     def description(self) -> str:
-        """What a reader is told of it.
+        """Description of the table for a reader.
 
         Example:
             >>> TableVersion(
@@ -73,7 +73,7 @@ class TableVersion:
 
 @cache
 def table_version() -> TableVersion:
-    """Return the table of the installed DeepSpeed, made if need be, else the nearest there is."""
+    """Return the table of the installed DeepSpeed, made if necessary, else the nearest one."""
     shipped = {
         _version(file.name.removeprefix(_PREFIX).removesuffix(".json")): file.name
         for file in resources.files(__package__).iterdir()
@@ -89,19 +89,19 @@ def table_version() -> TableVersion:
     made = _made(installed)
     if made is not None:
         return TableVersion(installed=installed, table=installed, how=TableSource.MADE, path=made)
-    # The newest table that is not newer than DeepSpeed; failing that the oldest there is.
+    # The newest table that is not newer than DeepSpeed, else the oldest one.
     not_newer = [version for version in shipped if version <= wanted]
     nearest = shipped[max(not_newer) if not_newer else min(shipped)]
     return _shipped(nearest, installed=installed, how=TableSource.NEAREST)
 
 
 def read_table() -> Mapping[str, Any]:
-    """Return the table as it is written: version, and fields by dotted name."""
+    """Return the table: version, and fields by dotted name."""
     return json.loads(table_version().path.read_text("utf-8"))  # type: ignore[no-any-return]
 
 
 def cache_folder() -> Path:
-    """Return where made tables are kept: a folder in the user's cache, which need not exist."""
+    """Return the folder of made tables, in the user's cache; it need not exist."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "autotune" / f"fields-{_FORMAT}"
 
@@ -118,8 +118,8 @@ def _shipped(name: str, *, installed: str | None, how: TableSource) -> TableVers
 def _made(installed: str) -> Path | None:
     """Return the cached table of the installed DeepSpeed, made now if there is none.
 
-    A version from which none can be made is remembered, so that this costs its seconds once too;
-    removing the file `.failed` from the cache asks for another try.
+    A version from which none can be made is recorded, so that it is not tried again; remove the
+    file `.failed` from the cache to retry.
     """
     folder = cache_folder()
     path = folder / f"{_PREFIX}{installed}.json"
@@ -134,11 +134,11 @@ def _made(installed: str) -> Path | None:
             reason = _make_table(Path(made_in))
             made = Path(made_in) / path.name
             if reason is None and made.exists():
-                made.replace(path)  # at once, whoever else makes it too
+                made.replace(path)  # atomic: another process may make it too
                 return path
         failed.write_text(reason or "the table is not of the version that is installed", "utf-8")
     except OSError:
-        pass  # A cache that cannot be written is no reason to fail.
+        pass  # The table works without the cache.
     return None
 
 
@@ -159,7 +159,7 @@ def _make_table(folder: Path) -> str | None:
 
 
 def _version(text: str) -> tuple[int, ...]:
-    """Return the numbers of a version, without what follows them.
+    """Return the numbers of a version, without a suffix.
 
     Example:
         >>> _version("0.19.8+unknown")

@@ -11,8 +11,8 @@ from itertools import combinations
 from typing import Any
 
 from autotune.errors import ConfigError
+from autotune.gate.fit.performance import has_speed, predicted_speed
 from autotune.gate.fit.remedies import Remedy, remedies_of
-from autotune.gate.fit.speed import has_speed, predicted_speed
 from autotune.job.batch import ACCUMULATION
 from autotune.job.ceiling import GIB
 from autotune.job.site import DEFAULT_GPUS_PER_NODE

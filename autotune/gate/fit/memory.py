@@ -6,10 +6,9 @@ from autotune.gate.fit.cheapest_remedies import suggestion
 from autotune.gate.fit.memory_messages import device_message, host_message
 from autotune.gate.fit.offending_keys import device_fields, host_fields
 from autotune.gate.fit.performance import PERFORMANCE_RULES, performance_findings
-from autotune.gate.located import located
 from autotune.gate.result import DEVICE_MEMORY
 from autotune.lint.finding import Finding, Severity
-from autotune.lint.rule import Fault
+from autotune.lint.rule import Fault, located
 from autotune.lint.rule_info import RuleInfo
 from autotune.lint.subject import Subject
 from autotune.plan.memory_answer import MemoryAnswer

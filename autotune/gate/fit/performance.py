@@ -8,14 +8,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.gate.fit.speed import has_speed, optimizer_step_s, predicted_speed
-from autotune.gate.located import located
+from autotune.errors import HardwareError
 from autotune.job.ceiling import GIB
 from autotune.lint.finding import Finding, Severity
-from autotune.lint.rule import Fault
+from autotune.lint.rule import Fault, located
 from autotune.lint.rule_info import RuleInfo
 from autotune.lint.subject import Subject
 from autotune.plan.planned_job import PlannedJob
+from autotune.predict.throughput import Throughput, predict_throughput
+from autotune.predict.throughput.surroundings import check_speeds
+from autotune.predict.training_job import Training
 
 NEEDLESS_OFFLOAD, NEEDLESS_SHARDING = "needless-offload", "needless-sharding"
 _ZERO = "zero_optimization"
@@ -147,3 +149,26 @@ def _no_switches(subject: Subject) -> dict[str, Any]:
     """Return the deprecated switches of offload as off, where the config has them."""
     section = subject.section(_ZERO) or {}
     return {f"{_ZERO}.{k}": False for k in ("cpu_offload", "cpu_offload_param") if k in section}
+
+
+def has_speed(job: PlannedJob) -> bool:
+    """Whether anything is known of the device's speed; a user may describe its memory alone."""
+    try:
+        check_speeds(job.device, job.workload.precision)
+    except HardwareError:
+        return False
+    return True
+
+
+def predicted_speed(job: PlannedJob, training: Training) -> float:
+    """Return tokens/s of all ranks."""
+    return _predicted(job, training).tokens_per_s
+
+
+def optimizer_step_s(job: PlannedJob, training: Training) -> float:
+    """Return the seconds of the optimizer's part of a step."""
+    return _predicted(job, training).items["optimizer"]
+
+
+def _predicted(job: PlannedJob, training: Training) -> Throughput:
+    return predict_throughput(training, job.speed_surroundings)

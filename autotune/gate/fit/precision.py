@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from autotune.gate.located import located
 from autotune.job.device import Device
 from autotune.lint.finding import Finding, Severity
-from autotune.lint.rule import Fault
+from autotune.lint.rule import Fault, located
 from autotune.lint.rule_info import RuleInfo
 from autotune.lint.subject import Subject
 

@@ -1,1 +1,1 @@
-"""From the text that users have (JSON, Hjson, YAML) to a config with its places in the text."""
+"""Readers of config files (JSON, Hjson, YAML) that keep the line and column of every key."""

@@ -35,7 +35,7 @@ SPELLINGS: Mapping[str, str] = {
     "fp16": "mixed_precision",
     "bf16": "mixed_precision",
 }
-"""What the YAML calls the keys of the ds_config."""
+"""The YAML's names of the ds_config keys."""
 
 
 def is_accelerate(value: Mapping[str, Any]) -> bool:
@@ -52,7 +52,7 @@ def section_of(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def launch_of(value: Mapping[str, Any], launch: Launch) -> Launch:
-    """Return the planned run with what the YAML says of it where nothing else does."""
+    """Return the planned run, with the YAML's values for what it does not give."""
     return replace(
         launch,
         launcher=Launcher.HF,
@@ -65,7 +65,7 @@ def launch_of(value: Mapping[str, Any], launch: Launch) -> Launch:
 
 
 def subject_of(reading: Reading, launch: Launch) -> Subject:
-    """Return the ds_config that Accelerate builds, with the YAML's places."""
+    """Return the ds_config that Accelerate builds, with the positions of the YAML."""
     return Subject(
         config=built_ds_config(reading.value),
         launch=launch_of(reading.value, launch),
@@ -79,9 +79,9 @@ def subject_of(reading: Reading, launch: Launch) -> Subject:
 
 
 def built_ds_config(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the ds_config that Accelerate hands to DeepSpeed.
+    """Return the ds_config that Accelerate passes to DeepSpeed.
 
-    Left out is what the YAML does not say and Accelerate fills with DeepSpeed's own default, and
+    Not included: keys that the YAML does not set and Accelerate fills with DeepSpeed's default, and
     `steps_per_print`, which it always sets to infinity.
 
     Example:
@@ -109,7 +109,8 @@ def built_ds_config(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _offload(device: str) -> dict[str, Any]:
-    # `prepare_deepspeed_cmd_env` hands on no path, and the plugin's own default is this word.
+    # `prepare_deepspeed_cmd_env` does not pass the path on, and the plugin's default is this
+    # string.
     return {"device": device, "nvme_path": "none"} if device == "nvme" else {"device": device}
 
 

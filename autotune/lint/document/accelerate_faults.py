@@ -1,4 +1,4 @@
-"""What Accelerate refuses in its own YAML, and what it passes over.
+"""What Accelerate refuses in its YAML, and what it ignores.
 
 Source: accelerate 1.15, commands/config/config_args.py (`ClusterConfig`), commands/launch.py and
 utils/dataclasses.py: `_deepspeed_config_checks`.
@@ -12,7 +12,7 @@ from autotune.lint.document.accelerate import FILE_KEY, SECTION, section_of
 from autotune.lint.document.reading import Reading, finding
 from autotune.lint.document.reading_rules import ACCELERATE
 from autotune.lint.finding import Finding, Severity
-from autotune.lint.format_value import shown
+from autotune.lint.format_value import format_value
 from autotune.lint.rule import Fault
 from autotune.lint.subject import Launch
 
@@ -82,9 +82,9 @@ _DEEPSPEED = "distributed_type: DEEPSPEED"
 
 
 def accelerate_faults(reading: Reading, launch: Launch) -> Iterator[Finding]:
-    """Yield what is wrong with an Accelerate config before DeepSpeed sees any of it.
+    """Yield the faults of an Accelerate config that are not about DeepSpeed.
 
-    A fault without a severity of its own is an error.
+    A fault without a severity is an error.
     """
     value: Mapping[str, Any] = reading.value
     for fault in (
@@ -109,32 +109,33 @@ def _top_level(value: Mapping[str, Any]) -> Iterator[Fault]:
         if key not in TOP_LEVEL_KEYS:
             yield Fault(
                 field=key,
-                message=f"{key}: accelerate knows no such key and refuses the file",
-                suggestion=_nearest(key, TOP_LEVEL_KEYS) or "drop it",
+                message=f"{key}: no such key; accelerate refuses the file",
+                suggestion=_nearest(key, TOP_LEVEL_KEYS) or "remove it",
             )
     kind = value.get("distributed_type")
     if kind is None:
         message = "distributed_type is missing: accelerate refuses the file"
         yield Fault(field="distributed_type", message=message, suggestion=_DEEPSPEED)
     elif kind != "DEEPSPEED":
-        message = f"distributed_type={shown(kind)}: accelerate then passes over {SECTION}"
+        message = f"distributed_type={format_value(kind)}: accelerate then ignores {SECTION}"
         yield Fault(field="distributed_type", message=message, suggestion=_DEEPSPEED)
 
 
 def _precision(precision: Any) -> Iterator[Fault]:
     if precision is False:
-        # Not an error: many such files are launched with --mixed_precision, which goes before.
+        # Not an error: many such files are launched with --mixed_precision, which takes precedence.
         yield Fault(
             field="mixed_precision",
-            message="mixed_precision=no without quotes is false in YAML: `accelerate launch` stops "
-            "at it unless --mixed_precision is given",
+            message="mixed_precision=no without quotes is false in YAML: `accelerate launch` "
+            "refuses it unless --mixed_precision is given",
             suggestion="mixed_precision: 'no'",
             severity=Severity.NOTE,
         )
     elif precision is not None and str(precision).lower() not in _PRECISIONS:
         yield Fault(
             field="mixed_precision",
-            message=f"mixed_precision={shown(precision)}: must be one of {', '.join(_PRECISIONS)}",
+            message=f"mixed_precision={format_value(precision)}: "
+            f"must be one of {', '.join(_PRECISIONS)}",
         )
 
 
@@ -143,7 +144,7 @@ def _section(section: Mapping[str, Any]) -> Iterator[Fault]:
         if key not in SECTION_KEYS:
             yield Fault(
                 field=f"{SECTION}.{key}",
-                message=f"{SECTION}.{key}: accelerate knows no such key and passes over it",
+                message=f"{SECTION}.{key}: no such key; accelerate ignores it",
                 suggestion=_nearest(key, SECTION_KEYS)
                 or "give it in a JSON file: deepspeed_config_file",
             )
@@ -153,7 +154,7 @@ def _section(section: Mapping[str, Any]) -> Iterator[Fault]:
             yield Fault(
                 field=f"{SECTION}.{name}_nvme_path",
                 message=f"{SECTION}.{name}_nvme_path does not reach DeepSpeed from a YAML: "
-                'accelerate hands on the folder "none"',
+                'accelerate passes the folder "none"',
                 suggestion="give the path in a JSON file: deepspeed_config_file",
                 severity=Severity.WARNING,
             )
@@ -166,14 +167,14 @@ def _stage(section: Mapping[str, Any]) -> Iterator[Fault]:
     if not str(stage).isdigit():
         yield Fault(
             field=f"{SECTION}.zero_stage",
-            message=f"{SECTION}.zero_stage={shown(stage)}: must be one of 0, 1, 2, 3",
+            message=f"{SECTION}.zero_stage={format_value(stage)}: must be one of 0, 1, 2, 3",
         )
     elif section.get("zero3_init_flag") is True and str(stage) != "3":
         yield Fault(
             field=f"{SECTION}.zero3_init_flag",
             message=f"{SECTION}.zero3_init_flag=true acts at stage 3 only; accelerate switches it "
             "off",
-            suggestion=f"drop it, or set {SECTION}.zero_stage to 3",
+            suggestion=f"remove it, or set {SECTION}.zero_stage to 3",
             severity=Severity.NOTE,
         )
 
@@ -188,8 +189,8 @@ def _beside_a_file(value: Mapping[str, Any]) -> Iterator[Fault]:
     for key in beside:
         yield Fault(
             field=key,
-            message=f"{key}: accelerate refuses it beside {FILE_KEY}",
-            suggestion="drop it here and set it in that file",
+            message=f"{key}: accelerate refuses it together with {FILE_KEY}",
+            suggestion="remove it here and set it in that file",
         )
 
 
@@ -198,11 +199,11 @@ def _against_the_launch(value: Mapping[str, Any], launch: Launch) -> Iterator[Fa
         ("num_processes", launch.gpus, "--gpus"),
         ("num_machines", launch.nodes, "--nodes"),
     ):
-        said = value.get(key)
-        if planned is not None and isinstance(said, int) and said not in (planned, -1):
+        written = value.get(key)
+        if planned is not None and isinstance(written, int) and written not in (planned, -1):
             yield Fault(
                 field=key,
-                message=f"{key}={said}, but the planned run has {option} {planned}",
+                message=f"{key}={written}, but the planned run has {option} {planned}",
                 suggestion=f"{key}: {planned}",
                 severity=Severity.WARNING,
             )

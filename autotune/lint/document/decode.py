@@ -1,12 +1,12 @@
-"""From bytes to text, or the reason why they hold none."""
+"""Decodes bytes to text, or reports why they are not text."""
 
 import codecs
 from dataclasses import dataclass
 
-from autotune.lint.document.line_index import Places
+from autotune.lint.document.line_index import LineIndex
 
 MAX_BYTES = 1 << 18
-"""A ds_config has a few kilobytes; what is larger is some other file."""
+"""A ds_config has a few kilobytes; a larger file is something else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ def decode(data: bytes) -> Text | NoText:
     if len(data) > MAX_BYTES:
         return NoText(
             reason=f"the file has {len(data) / 1e6:.1f} MB; a ds_config has a few kB",
-            suggestion="name the ds_config itself",
+            suggestion="give the path of the ds_config",
         )
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return NoText(reason="the file is UTF-16", suggestion="save it as UTF-8")
@@ -47,18 +47,18 @@ def decode(data: bytes) -> Text | NoText:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        line, column = Places(data[: error.start].decode()).of(len(data[: error.start].decode()))
+        line, column = LineIndex(data[: error.start].decode()).of(len(data[: error.start].decode()))
         return NoText(
-            reason=f"byte 0x{data[error.start]:02x} is no UTF-8",
+            reason=f"byte 0x{data[error.start]:02x} is not UTF-8",
             suggestion="save the file as UTF-8",
             line=line,
             column=column,
         )
     if "\0" in text:
-        line, column = Places(text).of(text.index("\0"))
+        line, column = LineIndex(text).of(text.index("\0"))
         return NoText(
-            reason="the file is binary: it holds a zero byte",
-            suggestion="name the ds_config itself",
+            reason="the file is binary: it contains a zero byte",
+            suggestion="give the path of the ds_config",
             line=line,
             column=column,
         )

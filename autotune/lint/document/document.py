@@ -1,4 +1,4 @@
-"""A text, whatever its form, as a subject for the rules."""
+"""Turns a config file of any format into a subject for the rules."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -21,10 +21,10 @@ from autotune.lint.subject import Launch, Subject
 _YAML_SUFFIXES = (".yaml", ".yml")
 _JSON_SUFFIXES = (".json", ".hjson")
 _BRACED = re.compile(r"\s*(?:(?:#|//)[^\r\n]*+\s*+)*+[{\[]")
-"""JSON and Hjson begin with a bracket, after comments; YAML seldom does."""
+"""JSON and Hjson start with a bracket, after comments; YAML seldom does."""
 _KINDS = {type(None): "nothing", list: "a list", str: "a string", bool: "a boolean"}
 _TWO_BETAS_CUT = 4
-"""Numbers that two betas with decimal commas come to."""
+"""How many numbers two betas with decimal commas are read as."""
 _KEY = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)*")
 
 
@@ -33,34 +33,34 @@ class Document:
     """A file and the config in it."""
 
     name: str
-    """Of the file that lines and columns belong to."""
+    """Of the file that lines and columns refer to."""
     subject: Subject | None
-    """None where there is nothing to judge; then a finding says why."""
+    """None where there is nothing to check; then a finding gives the reason."""
     findings: tuple[Finding, ...] = ()
-    """What was found while reading."""
+    """Faults found while reading."""
     spellings: Mapping[str, str] = field(default_factory=dict)
-    """What the file calls ds_config keys that it names otherwise, as an Accelerate YAML does."""
+    """The file's names of ds_config keys where they differ, as in an Accelerate YAML."""
 
     def in_file_words(self, found: Finding) -> Finding:
-        """Return a finding with the file's own names of keys.
+        """Return a finding with the file's names of keys.
 
         A fix names ds_config keys and cannot be applied to such a file, so it is dropped.
         """
         if not self.spellings:
             return found
         field = self._spelled(found.field)
-        # A word such as fp16 is a key only where it is the field in question.
+        # A word such as fp16 is a key only where it is the finding's field.
         words = {key: spelled for key, spelled in self.spellings.items() if "." in key}
         words |= {_leaf(found.field): _leaf(field), found.field: field}
 
-        def in_own_words(text: str) -> str:
+        def renamed(text: str) -> str:
             return _KEY.sub(lambda key: words.get(key[0], key[0]), text)
 
         return replace(
             found,
             field=field,
-            message=in_own_words(found.message),
-            suggestion=found.suggestion and in_own_words(found.suggestion),
+            message=renamed(found.message),
+            suggestion=found.suggestion and renamed(found.suggestion),
             fix=None,
         )
 
@@ -76,13 +76,13 @@ class Document:
 def read_document(
     data: bytes | str, *, name: str, launch: Launch, folder: Path | None = None
 ) -> Document:
-    """Read a config of any form that users have.
+    """Read a config in any supported format.
 
     Args:
-        data: what the file holds.
+        data: the content of the file.
         name: of the file, `-` for stdin; its suffix tells YAML from JSON.
-        launch: the planned run; what the file itself says of it fills what is not known.
-        folder: where a file that an Accelerate YAML names is looked for; None looks for none.
+        launch: the planned run; the file fills what it does not give.
+        folder: where to look for a file that an Accelerate YAML names; None does not look.
     """
     decoded = decode(data.encode(errors="surrogatepass") if isinstance(data, str) else data)
     if isinstance(decoded, NoText):
@@ -109,7 +109,7 @@ def _read(text: str, *, name: str, launcher: Launcher) -> Reading:
     if suffix not in _YAML_SUFFIXES:
         return read_json(text, launcher) if braced or suffix in _JSON_SUFFIXES else read_yaml(text)
     if braced:
-        # Programs keep JSON in files called YAML too; then it is JSON's faults that count.
+        # A .yaml file may contain JSON; then the faults of JSON are reported.
         reading = read_json(text, launcher)
         if reading.value is not None and not any(f.rule == HJSON_ONLY.id for f in reading.findings):
             return reading
@@ -119,8 +119,8 @@ def _read(text: str, *, name: str, launcher: Launcher) -> Reading:
 def _byte_order_mark(launcher: Launcher) -> Finding:
     return finding(
         HJSON_ONLY,
-        "the file begins with a byte order mark: DeepSpeed's hjson passes over it, json, with "
-        "which Hugging Face reads, refuses it",
+        "the file starts with a byte order mark: DeepSpeed's hjson ignores it, and json, which "
+        "Hugging Face uses, refuses it",
         at=(1, 1),
         suggestion="save it as UTF-8 without a byte order mark",
         severity=Severity.ERROR if launcher is Launcher.HF else Severity.WARNING,
@@ -150,7 +150,7 @@ def _no_mapping(value: Any) -> Finding:
     kind = _KINDS.get(type(value), "a number")
     return finding(
         NOT_READABLE,
-        f"not a config: the file holds {kind} where a mapping belongs",
+        f"not a config: the file contains {kind}, not a mapping",
         suggestion='a ds_config is a mapping: {"train_batch_size": 32}',
     )
 
@@ -163,7 +163,7 @@ def _commas_in_lists(subject: Subject) -> Iterator[Finding]:
         line, column = subject.position(key)
         yield finding(
             DECIMAL_COMMA,
-            f"{key}={value}: four numbers where two belong; a decimal comma parts a number in two",
+            f"{key}={value}: four numbers instead of two; a decimal comma splits a number",
             field=key,
             at=None if line is None or column is None else (line, column),
             suggestion="write decimal points: [0.9, 0.999]",
@@ -182,7 +182,7 @@ def _accelerate(reading: Reading, *, name: str, launch: Launch, folder: Path | N
     if data is None:
         not_there = finding(
             ACCELERATE,
-            f"{accelerate.FILE_KEY}={named} is not beside {name}: its settings are not checked",
+            f"{accelerate.FILE_KEY}={named} is not next to {name}: its settings are not checked",
             field=accelerate.FILE_KEY,
             suggestion="check that file",
             severity=Severity.NOTE,
@@ -196,5 +196,5 @@ def _accelerate(reading: Reading, *, name: str, launch: Launch, folder: Path | N
 def _content(path: Path) -> bytes | None:
     try:
         return path.read_bytes() if path.is_file() else None
-    except (OSError, ValueError):  # a name may hold a zero byte
+    except (OSError, ValueError):  # a name may contain a zero byte
         return None

@@ -1,4 +1,4 @@
-"""A ds_config inside a program's own config, or beside it."""
+"""A ds_config inside the config of another program, or named by it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,16 +6,16 @@ from dataclasses import replace
 from autotune.lint.document.reading import Reading, finding
 from autotune.lint.document.reading_rules import ACCELERATE, NOT_READABLE
 from autotune.lint.finding import Finding
-from autotune.lint.format_value import shown
+from autotune.lint.format_value import format_value
 
 _NAMES = ("deepspeed", "deepspeed_config", "ds_config")
-"""Keys under which programs keep it."""
+"""Keys under which programs store it."""
 _SIGN = "zero_optimization"
-"""Beside this key a section called `deepspeed` is none."""
+"""With this key a section called `deepspeed` is not a ds_config."""
 
 
 def inner_config(reading: Reading) -> Reading:
-    """Return the ds_config inside, with its own keys and their places; else what was given."""
+    """Return the embedded ds_config, with its keys and their positions; else the reading itself."""
     for name in _NAMES:
         if isinstance(reading.value.get(name), Mapping) and _SIGN not in reading.value:
             return _inside(reading, name)
@@ -23,9 +23,9 @@ def inner_config(reading: Reading) -> Reading:
 
 
 def elsewhere(reading: Reading) -> Finding | None:
-    """Return what is wrong with a file that starts a run and holds no ds_config; else None.
+    """Return the fault of a file that starts a run and contains no ds_config; else None.
 
-    An Accelerate config of another kind, and the arguments of a training that name a ds_config.
+    Such files are Accelerate configs of another kind, and training arguments that name a ds_config.
     """
     value = reading.value
     if _SIGN in value or "train_batch_size" in value or "train_micro_batch_size_per_gpu" in value:
@@ -42,10 +42,10 @@ def elsewhere(reading: Reading) -> Finding | None:
     if isinstance(named, str):
         return finding(
             NOT_READABLE,
-            f"not a ds_config: deepspeed={shown(named)} names it",
+            f"not a ds_config: deepspeed={format_value(named)} names it",
             field="deepspeed",
             at=reading.positions.get("deepspeed"),
-            suggestion="gate that file; as JSON this one may be given by --hf-args",
+            suggestion="gate that file; a JSON file of arguments can be given with --hf-args",
         )
     return None
 
@@ -59,7 +59,7 @@ def _inside(reading: Reading, name: str) -> Reading:
             for key, place in reading.positions.items()
             if key.startswith(prefix)
         },
-        # What is wrong with the program's own part is not for this gate to say.
+        # The program's part of the file is not checked.
         findings=tuple(
             replace(found, field=found.field.removeprefix(prefix))
             for found in reading.findings

@@ -1,10 +1,10 @@
-"""A value without quotes: what it was meant to be, and how it departs from JSON."""
+"""A value without quotes: the value intended, and how it differs from JSON."""
 
 import re
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.lint.document.syntax_faults import Slip
+from autotune.lint.document.syntax_faults import SyntaxFault
 
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?(?=[\s,}\]#/]|$)")
 _DECIMAL_COMMA = re.compile(r"-?\d+,\d+(?:[eE][-+]?\d+)?(?=\s*(?:[},#]|//|$)|[ \t]*[\r\n])")
@@ -21,57 +21,59 @@ _LOOSE_NUMBER = re.compile(
     r"[-+]?(?:0[xX][\da-fA-F]+|(?:\d[\d_ ]*(?:\.[\d_]*)?|\.\d+)(?:[eE][-+]?\d+)?)"
 )
 _INFINITE = (float("inf"), float("-inf"))
-"""What json makes of 1e999, at which hjson 3.1 fails with an OverflowError."""
-_WORDS: dict[str, tuple[Any, Slip | None]] = {
+"""What json reads 1e999 as; hjson 3.1 fails with an OverflowError."""
+_WORDS: dict[str, tuple[Any, SyntaxFault | None]] = {
     "true": (True, None),
     "false": (False, None),
     "null": (None, None),
-    "True": (True, Slip.PYTHON_WORD),
-    "False": (False, Slip.PYTHON_WORD),
-    "None": (None, Slip.PYTHON_WORD),
-    "NaN": (float("nan"), Slip.NOT_A_NUMBER),
-    "Infinity": (float("inf"), Slip.NOT_A_NUMBER),
-    "-Infinity": (float("-inf"), Slip.NOT_A_NUMBER),
+    "True": (True, SyntaxFault.PYTHON_WORD),
+    "False": (False, SyntaxFault.PYTHON_WORD),
+    "None": (None, SyntaxFault.PYTHON_WORD),
+    "NaN": (float("nan"), SyntaxFault.NOT_A_NUMBER),
+    "Infinity": (float("inf"), SyntaxFault.NOT_A_NUMBER),
+    "-Infinity": (float("-inf"), SyntaxFault.NOT_A_NUMBER),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scalar:
-    """A value, where it ends, and its slip."""
+    """A value, where it ends, and its fault."""
 
     value: Any
     end: int
-    slip: Slip | None = None
+    fault: SyntaxFault | None = None
 
 
 def read_scalar(text: str, start: int, *, in_list: bool) -> Scalar:
-    """Read the value without quotes that begins at an offset.
+    """Read the value without quotes that starts at an offset.
 
     Args:
         text: the whole text.
         start: offset of the value's first character.
-        in_list: a comma between two numbers then parts two entries and is no decimal comma.
+        in_list: a comma between two numbers then separates two entries and is not a decimal comma.
 
     Example:
         >>> read_scalar("0,01}", 0, in_list=False).value
         0.01
-        >>> read_scalar("True,", 0, in_list=False).slip
-        <Slip.PYTHON_WORD: 'a Python word'>
+        >>> read_scalar("True,", 0, in_list=False).fault
+        <SyntaxFault.PYTHON_WORD: 'a Python word'>
     """
     if not in_list and (match := _DECIMAL_COMMA.match(text, start)):
         number = float(match.group().replace(",", "."))
-        return Scalar(value=number, end=match.end(), slip=Slip.DECIMAL_COMMA)
+        return Scalar(value=number, end=match.end(), fault=SyntaxFault.DECIMAL_COMMA)
     if match := _SPACED_NUMBER.match(text, start):
-        return Scalar(value=_loose_number(match.group()), end=match.end(), slip=Slip.NUMBER_FORM)
+        return Scalar(
+            value=_loose_number(match.group()), end=match.end(), fault=SyntaxFault.NUMBER_FORM
+        )
     if match := _NUMBER.match(text, start):
         number = _number(match.group())
-        slip = Slip.NOT_A_NUMBER if number in _INFINITE else None
-        return Scalar(value=number, end=match.end(), slip=slip)
+        fault = SyntaxFault.NOT_A_NUMBER if number in _INFINITE else None
+        return Scalar(value=number, end=match.end(), fault=fault)
     if (match := _WORD.match(text, start)) and match.group() in _WORDS:
-        value, slip = _WORDS[match.group()]
-        return Scalar(value=value, end=match.end(), slip=slip)
+        value, fault = _WORDS[match.group()]
+        return Scalar(value=value, end=match.end(), fault=fault)
     if match := _PLACEHOLDER.match(text, start):
-        return Scalar(value=match.group(), end=match.end(), slip=Slip.PLACEHOLDER)
+        return Scalar(value=match.group(), end=match.end(), fault=SyntaxFault.PLACEHOLDER)
     return _bare(text, start)
 
 
@@ -80,13 +82,13 @@ def _bare(text: str, start: int) -> Scalar:
     token = match.group().rstrip() if match else ""
     end = start + len(token)
     if not token:
-        return Scalar(value=None, end=end, slip=Slip.MISSING_VALUE)
+        return Scalar(value=None, end=end, fault=SyntaxFault.MISSING_VALUE)
     if _LOOSE_NUMBER.fullmatch(token):
-        return Scalar(value=_loose_number(token), end=end, slip=Slip.NUMBER_FORM)
+        return Scalar(value=_loose_number(token), end=end, fault=SyntaxFault.NUMBER_FORM)
     if token[-1] in "\"'" and token.count(token[-1]) == 1:
-        return Scalar(value=token[:-1], end=end, slip=Slip.MISSING_QUOTE)
-    slip = Slip.KEY_AS_TEXT if _KEY_AND_VALUE.match(token) else Slip.BARE_TEXT
-    return Scalar(value=token, end=end, slip=slip)
+        return Scalar(value=token[:-1], end=end, fault=SyntaxFault.MISSING_QUOTE)
+    fault = SyntaxFault.KEY_AS_TEXT if _KEY_AND_VALUE.match(token) else SyntaxFault.BARE_TEXT
+    return Scalar(value=token, end=end, fault=fault)
 
 
 def _number(literal: str) -> int | float:

@@ -6,8 +6,8 @@ import re
 _LINE_BREAK = re.compile(r"\r\n|\r|\n")
 
 
-class Places:
-    """Where the lines of one text begin."""
+class LineIndex:
+    """Where the lines of one text start."""
 
     def __init__(self, text: str) -> None:
         self._starts = [0, *(match.end() for match in _LINE_BREAK.finditer(text))]
@@ -16,7 +16,7 @@ class Places:
         r"""Return line and column, both from 1.
 
         Example:
-            >>> Places("a\r\nbc").of(4)
+            >>> LineIndex("a\r\nbc").of(4)
             (2, 2)
         """
         line = bisect.bisect_right(self._starts, offset)

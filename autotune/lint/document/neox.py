@@ -1,7 +1,7 @@
-"""gpt-neox's YAML: DeepSpeed's keys at the top level, beside the model's own.
+"""gpt-neox's YAML: DeepSpeed's keys at the top level, together with the model's.
 
-Source: gpt-neox, megatron/neox_arguments: dashes and underscores are one, and the fields of
-`NeoXArgsDeepspeedConfig` are handed to DeepSpeed.
+Source: gpt-neox, megatron/neox_arguments: dashes and underscores are equivalent, and the fields of
+`NeoXArgsDeepspeedConfig` are passed to DeepSpeed.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ _SIGNS = frozenset(
 )
 _SIGNS_NEEDED = 3
 _OTHER_MEANING = frozenset({"seed", "checkpoint", "pipeline", "inference"})
-"""Keys of both, which gpt-neox keeps for itself."""
+"""Keys of both, which gpt-neox does not pass on."""
 
 
 def is_neox(value: Mapping[str, Any]) -> bool:
@@ -48,7 +48,7 @@ def is_neox(value: Mapping[str, Any]) -> bool:
 
 
 def spellings(value: Mapping[str, Any]) -> dict[str, str]:
-    """Return the top-level ds_config keys that the file writes otherwise, with its spelling."""
+    """Return the top-level ds_config keys that the file spells differently, with its spelling."""
     return {key: written for key, written in _deepspeed_keys(value).items() if key != written}
 
 
@@ -57,7 +57,7 @@ def subject_of(reading: Reading, launch: Launch) -> Subject:
 
     Args:
         reading: the file.
-        launch: the planned run; stages and tensor-parallel ranks that it lacks are the file's.
+        launch: the planned run; the file fills missing pipeline stages and tensor-parallel ranks.
     """
     value: Mapping[str, Any] = reading.value
     plain = {_underscored(key): given for key, given in value.items()}

@@ -1,4 +1,4 @@
-"""What a text holds, before it is known which kind of config it is."""
+"""The content of a file, before the kind of config is known."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,10 +10,10 @@ from autotune.lint.rule_info import RuleInfo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """A text, read."""
+    """The content of a text."""
 
     value: Any = None
-    """None where it could not be read; then a finding says why."""
+    """None where it could not be read; then a finding gives the reason."""
     positions: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Line and column, from 1, of every dotted key."""
     findings: tuple[Finding, ...] = ()
@@ -28,7 +28,7 @@ def finding(
     suggestion: str | None = None,
     severity: Severity | None = None,
 ) -> Finding:
-    """Make a finding of a reading rule; with a place, the message begins with it."""
+    """Make a finding of a reading rule; with a position, the message starts with it."""
     line, column = at if at is not None else (None, None)
     return Finding(
         rule=rule.id,

@@ -1,4 +1,4 @@
-"""The rules that a text can break before it is a config."""
+"""The rules about a file's text, checked before it is a config."""
 
 from autotune.lint.finding import Severity
 from autotune.lint.rule_info import RuleInfo
@@ -6,15 +6,15 @@ from autotune.lint.rule_info import RuleInfo
 NOT_READABLE = RuleInfo(
     id="not-readable",
     severity=Severity.ERROR,
-    text="""The text is no ds_config, or is read as something else than it says.
+    text="""The text is not a ds_config, or is not read as intended.
 
 DeepSpeed reads a file with hjson (runtime/config.py: DeepSpeedConfig), transformers and accelerate
-with json (accelerate/utils/deepspeed.py: HfDeepSpeedConfig). hjson takes text without quotes up to
-the end of the line, so `"enabled": True,` becomes the string "True," and no error. A missing quote,
-comma or bracket, single quotes round a whole file, Python's True and None, NaN, numbers such as
-1_000 or .5 and placeholders that nobody filled in all end here.
+with json (accelerate/utils/deepspeed.py: HfDeepSpeedConfig). hjson reads text without quotes up to
+the end of the line, so `"enabled": True,` silently becomes the string "True,". A missing quote,
+comma or bracket, single quotes, Python's True and None, NaN, numbers such as 1_000 or .5 and
+placeholders that are not filled in are reported here.
 
-Fix the place that is named; `python -m json.tool ds_config.json` checks the whole.""",
+Suggestion: fix the place that is named; `python -m json.tool ds_config.json` checks the file.""",
 )
 
 DECIMAL_COMMA = RuleInfo(
@@ -22,10 +22,10 @@ DECIMAL_COMMA = RuleInfo(
     severity=Severity.ERROR,
     text="""A number is written with a comma: 0,01.
 
-In JSON a comma parts two entries, so neither json nor hjson can read what follows; inside a list
-`[0,9, 0,999]` even passes, as four numbers.
+In JSON a comma separates two entries, so neither json nor hjson can read what follows; inside a
+list `[0,9, 0,999]` is accepted, as four numbers.
 
-Write a point: 0.01.""",
+Suggestion: write a point: 0.01.""",
 )
 
 DUPLICATE_KEY = RuleInfo(
@@ -34,9 +34,9 @@ DUPLICATE_KEY = RuleInfo(
     text="""A key is given twice in one section.
 
 DeepSpeed refuses the file (runtime/config_utils.py: dict_raise_error_on_duplicate_keys). json,
-with which transformers and accelerate read it, and YAML keep the last one without a word.
+which transformers and accelerate use, and YAML silently keep the last one.
 
-Keep the one that is meant.""",
+Suggestion: keep the intended one.""",
 )
 
 HJSON_ONLY = RuleInfo(
@@ -44,11 +44,12 @@ HJSON_ONLY = RuleInfo(
     severity=Severity.WARNING,
     text="""The file is Hjson, not JSON: comments, trailing commas, keys without quotes.
 
-DeepSpeed reads files with hjson, and this one as it was meant: a warning. transformers and
-accelerate read with json and stop at the first comment: an error under `--launcher hf`. So does
-every other tool that takes a ds_config for JSON.
+DeepSpeed reads files with hjson, and this one as intended: a warning. transformers and accelerate
+read with json and stop at the first comment: an error under `--launcher hf`. Other tools that read
+a ds_config as JSON stop too.
 
-Write JSON; a remark fits into a key that DeepSpeed passes over at the top level, "_comment".""",
+Suggestion: write JSON; a comment can be the value of a top-level key that DeepSpeed ignores, such
+as "_comment".""",
 )
 
 YAML_NUMBER = RuleInfo(
@@ -56,24 +57,23 @@ YAML_NUMBER = RuleInfo(
     severity=Severity.ERROR,
     text="""A number that YAML reads as text: 1e-8.
 
-YAML 1.1, which PyYAML reads, wants a point and a sign in an exponent: 1e-8 and 5e8 are strings,
-and an optimizer handed a string stops in its first step.
+YAML 1.1, which PyYAML reads, requires a point and a sign in an exponent: 1e-8 and 5e8 are strings,
+and an optimizer fails with a string in its first step.
 
-Write 1.0e-8 or 5.0e+8.""",
+Suggestion: write 1.0e-8 or 5.0e+8.""",
 )
 
 ACCELERATE = RuleInfo(
     id="accelerate-config",
     severity=Severity.ERROR,
-    text="""Accelerate refuses its YAML, or passes over a key of it.
+    text="""Accelerate refuses its YAML, or ignores a key of it.
 
-`accelerate launch` stops at a top-level key that it does not know
-(commands/config/config_args.py: from_yaml_file) and at keys that stand beside
-`deepspeed_config_file` (utils/dataclasses.py: _deepspeed_config_checks). A key of
-`deepspeed_config` that it does not know has no effect and no message (commands/launch.py:
-_validate_launch_command copies it to an argument that nobody reads).
+`accelerate launch` stops at an unknown top-level key (commands/config/config_args.py:
+from_yaml_file) and at keys that conflict with `deepspeed_config_file` (utils/dataclasses.py:
+_deepspeed_config_checks). An unknown key of `deepspeed_config` has no effect and no message
+(commands/launch.py: _validate_launch_command copies it to an argument that is not read).
 
-Run `accelerate config` for the keys that there are, or name a JSON ds_config in
+Suggestion: run `accelerate config` to see the valid keys, or name a JSON ds_config in
 `deepspeed_config_file`.""",
 )
 

@@ -1,11 +1,11 @@
-"""How a text departs from JSON."""
+"""The ways in which a text differs from JSON."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Slip(StrEnum):
-    """One kind of departure; the value is how a message names it."""
+class SyntaxFault(StrEnum):
+    """One kind of difference; the value is its name in messages."""
 
     COMMENT = "a comment"
     TRAILING_COMMA = "a comma after the last entry"
@@ -14,8 +14,8 @@ class Slip(StrEnum):
     BARE_TEXT = "text without quotes"
     KEY_AS_TEXT = "a key and its value, read as text"
     SINGLE_QUOTES = "single quotes"
-    NO_BRACES = "no braces round the whole"
-    EXTRA_COMMA = "a comma too many"
+    NO_BRACES = "no braces around the config"
+    EXTRA_COMMA = "an extra comma"
     CURLY_QUOTES = "typographic quotes"
     DECIMAL_COMMA = "a decimal comma"
     PYTHON_WORD = "a Python word"
@@ -28,50 +28,50 @@ class Slip(StrEnum):
     MISSING_QUOTE = "a missing quote"
     MISSING_BRACKET = "a missing closing bracket"
     WRONG_BRACKET = "a closing bracket that closes nothing"
-    BAD_ESCAPE = "a backslash that begins no escape"
+    BAD_ESCAPE = "a backslash that does not start an escape"
     CONTROL_CHARACTER = "a raw tab or control character in a string"
     EXTRA_TEXT = "text after the end"
-    TOO_DEEP = "sections in sections without end"
+    TOO_DEEP = "sections nested too deeply"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Departure:
-    """One slip at one place."""
+    """One syntax fault at one place."""
 
-    slip: Slip
+    fault: SyntaxFault
     offset: int
     """Characters before it."""
     key: str = ""
-    """Dotted key of the value it touches; empty where it touches none."""
+    """Dotted key of the value it affects; empty where it affects none."""
     text: str = ""
-    """What stands there, where that helps."""
+    """The text there, where that helps."""
 
 
-MENDS = {
-    Slip.COMMENT: 'drop it, or keep it as the value of a top-level key "_comment"',
-    Slip.TRAILING_COMMA: "drop it",
-    Slip.MISSING_COMMA: "put a comma between the two entries",
-    Slip.BARE_KEY: "put the key into double quotes",
-    Slip.BARE_TEXT: "put the text into double quotes",
-    Slip.KEY_AS_TEXT: "put braces round the section; or is it YAML? then name the file .yaml",
-    Slip.SINGLE_QUOTES: "JSON knows double quotes only",
-    Slip.NO_BRACES: "begin with { and end with }",
-    Slip.EXTRA_COMMA: "drop it",
-    Slip.CURLY_QUOTES: 'write straight double quotes: "',
-    Slip.DECIMAL_COMMA: "write a decimal point",
-    Slip.PYTHON_WORD: "JSON writes true, false and null",
-    Slip.NOT_A_NUMBER: "JSON has no such number; drop the key or give a large one",
-    Slip.NUMBER_FORM: "write plain decimal digits, such as 500000000, 5e8 or 0.5",
-    Slip.PLACEHOLDER: "fill the template in, and check what comes out",
-    Slip.EQUALS_SIGN: "write a colon",
-    Slip.MISSING_COLON: "put a colon between key and value",
-    Slip.MISSING_VALUE: "give a value, or drop the key",
-    Slip.MISSING_QUOTE: "close the string with a double quote",
-    Slip.MISSING_BRACKET: "close every { with } and every [ with ]",
-    Slip.WRONG_BRACKET: "drop it, or open the section that it should close",
-    Slip.BAD_ESCAPE: "write a backslash as two: \\\\",
-    Slip.CONTROL_CHARACTER: "write \\t for a tab and \\n for a line break",
-    Slip.EXTRA_TEXT: "a ds_config is one { ... }; drop the rest",
-    Slip.TOO_DEEP: "a ds_config is a mapping of sections, at most five deep",
+SUGGESTIONS = {
+    SyntaxFault.COMMENT: 'remove it, or make it the value of a top-level key "_comment"',
+    SyntaxFault.TRAILING_COMMA: "remove it",
+    SyntaxFault.MISSING_COMMA: "put a comma between the two entries",
+    SyntaxFault.BARE_KEY: "put the key into double quotes",
+    SyntaxFault.BARE_TEXT: "put the text into double quotes",
+    SyntaxFault.KEY_AS_TEXT: "put braces around the section; name the file .yaml if it is YAML",
+    SyntaxFault.SINGLE_QUOTES: "use double quotes",
+    SyntaxFault.NO_BRACES: "start with { and end with }",
+    SyntaxFault.EXTRA_COMMA: "remove it",
+    SyntaxFault.CURLY_QUOTES: 'write straight double quotes: "',
+    SyntaxFault.DECIMAL_COMMA: "write a decimal point",
+    SyntaxFault.PYTHON_WORD: "write true, false or null",
+    SyntaxFault.NOT_A_NUMBER: "JSON has no such number; remove the key or write a large number",
+    SyntaxFault.NUMBER_FORM: "write plain decimal digits, such as 500000000, 5e8 or 0.5",
+    SyntaxFault.PLACEHOLDER: "fill the template in, and check the result",
+    SyntaxFault.EQUALS_SIGN: "write a colon",
+    SyntaxFault.MISSING_COLON: "put a colon between key and value",
+    SyntaxFault.MISSING_VALUE: "give a value, or remove the key",
+    SyntaxFault.MISSING_QUOTE: "close the string with a double quote",
+    SyntaxFault.MISSING_BRACKET: "close every { with } and every [ with ]",
+    SyntaxFault.WRONG_BRACKET: "remove it, or open the section that it should close",
+    SyntaxFault.BAD_ESCAPE: "write a backslash as two: \\\\",
+    SyntaxFault.CONTROL_CHARACTER: "write \\t for a tab and \\n for a line break",
+    SyntaxFault.EXTRA_TEXT: "a ds_config is one { ... }; remove the rest",
+    SyntaxFault.TOO_DEEP: "a ds_config is a mapping of sections, at most five deep",
 }
-"""The way out of each."""
+"""One for each fault."""

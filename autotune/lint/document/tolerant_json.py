@@ -1,8 +1,8 @@
-"""Reading JSON as it was meant: every slip is noted with its place, and reading goes on.
+"""Reads JSON as it was intended, and records every syntax fault with its place.
 
-Neither `json` nor `hjson` tells where a value stands, and hjson reads some slips as something else
-(`True,` is the string "True,"). The scanner keeps the places, guesses what was meant and says
-where the text departs from JSON, so that the two can be compared.
+Neither `json` nor `hjson` gives the position of a value, and hjson misreads some faults (`True,` is
+the string "True,"). The scanner keeps the positions, guesses the intended values and records where
+the text differs from JSON, so that the two can be compared.
 """
 
 import json
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from autotune.lint.document.json_scalar import read_scalar
-from autotune.lint.document.syntax_faults import Departure, Slip
+from autotune.lint.document.syntax_faults import Departure, SyntaxFault
 
 MAX_DEPTH = 60
-"""Sections in sections; a ds_config has five at most, and Python's readers stop near a thousand."""
+"""Nesting depth; a ds_config has five at most, and Python's readers stop near a thousand."""
 
 _BLANK = re.compile(r"\s*")
 _COMMENT = re.compile(r"(?:#|//)[^\r\n]*|/\*.*?(?:\*/|$)", re.DOTALL)
@@ -27,23 +27,23 @@ _ESCAPES = frozenset('"\\/bfnrtu')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """A text as it was meant."""
+    """A text as it was intended."""
 
     value: Any
-    """None where even a guess was impossible."""
+    """None where a guess is not possible."""
     offsets: Mapping[str, int]
-    """Where each dotted key begins."""
+    """Where each dotted key starts."""
     departures: tuple[Departure, ...]
     duplicates: tuple[tuple[str, int, int], ...]
     """Keys given again in one section: dotted key, first place, place of the repeat."""
 
 
 class _StopError(Exception):
-    """What follows cannot be guessed."""
+    """The rest of the text cannot be guessed."""
 
 
 def scan(text: str) -> Scan:
-    """Read a text as JSON, with the patience that a reader would have.
+    """Read a text as JSON, past its faults.
 
     Example:
         >>> scan('{"lr": 0,01, "on": True}').value
@@ -63,7 +63,7 @@ def scan(text: str) -> Scan:
 
 
 class _Scanner:
-    """One pass over one text; `at` is the offset of what comes next."""
+    """One pass over one text; `at` is the next offset."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -73,24 +73,24 @@ class _Scanner:
         self.duplicates: list[tuple[str, int, int]] = []
         self._unclosed: Departure | None = None
         self._commented = 0
-        """End of the last comment that was noted; blanks are passed over more than once."""
+        """End of the last comment that was recorded; blanks may be skipped more than once."""
 
     def document(self) -> Any:
         self._skip_blank()
         if self._next() not in ("{", "[") and _KEY_AHEAD.match(self.text, self.at):
-            self._note(Slip.NO_BRACES, self.at)
+            self._note(SyntaxFault.NO_BRACES, self.at)
             return self._section("", opening=None, depth=0)
         value = self._value("", depth=0)
         self._skip_blank()
         if self.at < len(self.text):
             wrong = self._next() in ("}", "]")
-            self._note(Slip.WRONG_BRACKET if wrong else Slip.EXTRA_TEXT, self.at)
+            self._note(SyntaxFault.WRONG_BRACKET if wrong else SyntaxFault.EXTRA_TEXT, self.at)
         return value
 
     def _value(self, key: str, *, depth: int, in_list: bool = False) -> Any:
         start, char = self.at, self._next()
         if depth > MAX_DEPTH:
-            self._stop(Slip.TOO_DEEP, start, key)
+            self._stop(SyntaxFault.TOO_DEEP, start, key)
         if char in _CLOSING:
             return self._string(key)
         if char == "[":
@@ -98,13 +98,13 @@ class _Scanner:
         scalar = None
         if char == "{":
             scalar = read_scalar(self.text, start, in_list=in_list)
-            if scalar.slip != Slip.PLACEHOLDER:
+            if scalar.fault != SyntaxFault.PLACEHOLDER:
                 self.at += 1
                 return self._section(key, opening=start, depth=depth)
         scalar = scalar or read_scalar(self.text, start, in_list=in_list)
         self.at = scalar.end
-        if scalar.slip is not None:
-            self._note(scalar.slip, start, key, text=self.text[start : scalar.end])
+        if scalar.fault is not None:
+            self._note(scalar.fault, start, key, text=self.text[start : scalar.end])
         return scalar.value
 
     def _section(self, prefix: str, *, opening: int | None, depth: int) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class _Scanner:
             if self._close_section(opening, comma=comma, prefix=prefix):
                 return section
             if self._next() == ",":
-                self._note(Slip.EXTRA_COMMA, self.at, prefix)
+                self._note(SyntaxFault.EXTRA_COMMA, self.at, prefix)
                 self.at += 1
                 continue
             start = self.at
@@ -125,7 +125,7 @@ class _Scanner:
             name = self._key(prefix)
             key = f"{prefix}.{name}" if prefix else name
             if section and comma is None:
-                self._note(Slip.MISSING_COMMA, end, key)
+                self._note(SyntaxFault.MISSING_COMMA, end, key)
             if name in first:
                 self.duplicates.append((key, first[name], start))
             first[name] = self.offsets[key] = start
@@ -136,11 +136,11 @@ class _Scanner:
     def _close_section(self, opening: int | None, *, comma: int | None, prefix: str) -> bool:
         char = self._next()
         if char == "]" or (char == "}" and opening is None):
-            self._stop(Slip.WRONG_BRACKET, self.at, prefix)
+            self._stop(SyntaxFault.WRONG_BRACKET, self.at, prefix)
         if char not in ("}", ""):
             return False
         if comma is not None and opening is not None:
-            self._note(Slip.TRAILING_COMMA, comma, prefix)
+            self._note(SyntaxFault.TRAILING_COMMA, comma, prefix)
         if char == "" and opening is not None:
             self._missing_bracket(opening, prefix)
         self.at += 1
@@ -157,18 +157,18 @@ class _Scanner:
             char = self._next()
             if char == "]":
                 if comma is not None:
-                    self._note(Slip.TRAILING_COMMA, comma, key)
+                    self._note(SyntaxFault.TRAILING_COMMA, comma, key)
                 self.at += 1
                 return entries
             if char in ("", "}", ":"):
                 self._missing_bracket(opening, key)
                 raise _StopError
             if char == ",":
-                self._note(Slip.EXTRA_COMMA, self.at, key)
+                self._note(SyntaxFault.EXTRA_COMMA, self.at, key)
                 self.at += 1
                 continue
             if entries and comma is None:
-                self._note(Slip.MISSING_COMMA, end, key)
+                self._note(SyntaxFault.MISSING_COMMA, end, key)
             place = f"{key}[{len(entries)}]"
             entries.append(self._value(place, depth=depth + 1, in_list=True))
             comma = self._comma()
@@ -179,31 +179,31 @@ class _Scanner:
             name = self._string(prefix)
             self._skip_blank()
             if self._next() not in (":", "=") and re.search("[:,]", name):
-                self._stop(Slip.MISSING_QUOTE, start, prefix)
+                self._stop(SyntaxFault.MISSING_QUOTE, start, prefix)
             return name
         match = _BARE_KEY.match(self.text, start)
         if match is None:
-            self._stop(Slip.EXTRA_TEXT, start, prefix)
+            self._stop(SyntaxFault.EXTRA_TEXT, start, prefix)
         self.at = match.end()
         name = match.group()
         if name[-1] in "\"'”":
-            self._note(Slip.MISSING_QUOTE, start, prefix, text=name)
+            self._note(SyntaxFault.MISSING_QUOTE, start, prefix, text=name)
             return name[:-1]
-        self._note(Slip.BARE_KEY, start, f"{prefix}.{name}" if prefix else name, text=name)
+        self._note(SyntaxFault.BARE_KEY, start, f"{prefix}.{name}" if prefix else name, text=name)
         return name
 
     def _colon(self, key: str) -> None:
         self._skip_blank()
         if self._next() not in (":", "="):
-            self._note(Slip.MISSING_COLON, self.at, key)
+            self._note(SyntaxFault.MISSING_COLON, self.at, key)
             return
         if self._next() == "=":
-            self._note(Slip.EQUALS_SIGN, self.at, key)
+            self._note(SyntaxFault.EQUALS_SIGN, self.at, key)
         self.at += 1
         self._skip_blank()
 
     def _comma(self) -> int | None:
-        """Pass over a comma that follows here, and return its place."""
+        """Skip a comma at the current offset, and return its offset."""
         before = self.at
         self._skip_blank()
         if self._next() != ",":
@@ -217,20 +217,22 @@ class _Scanner:
         if self.text.startswith("'''", start):
             return self._long_string(key)
         if quote != '"':
-            self._note(Slip.SINGLE_QUOTES if quote == "'" else Slip.CURLY_QUOTES, start, key)
+            self._note(
+                SyntaxFault.SINGLE_QUOTES if quote == "'" else SyntaxFault.CURLY_QUOTES, start, key
+            )
         self.at += 1
         while (char := self._next()) not in _CLOSING[quote]:
             if char in "\r\n":
-                self._stop(Slip.MISSING_QUOTE, start, key)
+                self._stop(SyntaxFault.MISSING_QUOTE, start, key)
             if char == "\\":
                 if self.text[self.at + 1 : self.at + 2] not in _ESCAPES:
-                    self._note(Slip.BAD_ESCAPE, self.at, key)
+                    self._note(SyntaxFault.BAD_ESCAPE, self.at, key)
                 self.at += 1
             elif char < " ":
-                self._note(Slip.CONTROL_CHARACTER, self.at, key)
+                self._note(SyntaxFault.CONTROL_CHARACTER, self.at, key)
             self.at += 1
         if self.at >= len(self.text):
-            self._stop(Slip.MISSING_QUOTE, start, key)
+            self._stop(SyntaxFault.MISSING_QUOTE, start, key)
         self.at += 1
         return _unescaped(self.text[start + 1 : self.at - 1])
 
@@ -238,8 +240,8 @@ class _Scanner:
         start = self.at
         end = self.text.find("'''", start + 3)
         if end < 0:
-            self._stop(Slip.MISSING_QUOTE, start, key)
-        self._note(Slip.SINGLE_QUOTES, start, key)
+            self._stop(SyntaxFault.MISSING_QUOTE, start, key)
+        self._note(SyntaxFault.SINGLE_QUOTES, start, key)
         self.at = end + 3
         return self.text[start + 3 : end].strip()
 
@@ -250,14 +252,14 @@ class _Scanner:
             if match is None:
                 return
             if self.at >= self._commented:
-                self._note(Slip.COMMENT, self.at)
+                self._note(SyntaxFault.COMMENT, self.at)
             self.at = self._commented = match.end()
 
     def _next(self) -> str:
         return self.text[self.at : self.at + 1]
 
     def _suspect_unclosed(self, opening: int | None, start: int, prefix: str) -> None:
-        """Remember the first key that stands too far left for the section it is read into."""
+        """Remember the first key that is indented too little for the section it is read into."""
         if self._unclosed is not None or opening is None:
             return
         before = self._line_before(start)
@@ -265,7 +267,7 @@ class _Scanner:
         outer = self._line_before(opening)
         indent = len(outer) - len(outer.lstrip())
         if not same_line and not before.strip() and prefix and len(before) <= indent:
-            self._unclosed = Departure(slip=Slip.MISSING_BRACKET, offset=start, key=prefix)
+            self._unclosed = Departure(fault=SyntaxFault.MISSING_BRACKET, offset=start, key=prefix)
 
     def _line_start(self, offset: int) -> int:
         return max(self.text.rfind(mark, 0, offset) for mark in "\r\n") + 1
@@ -278,13 +280,13 @@ class _Scanner:
         if suspect is not None:
             self.departures.append(suspect)
         else:
-            self._note(Slip.MISSING_BRACKET, opening, key)
+            self._note(SyntaxFault.MISSING_BRACKET, opening, key)
 
-    def _note(self, slip: Slip, offset: int, key: str = "", *, text: str = "") -> None:
-        self.departures.append(Departure(slip=slip, offset=offset, key=key, text=text))
+    def _note(self, fault: SyntaxFault, offset: int, key: str = "", *, text: str = "") -> None:
+        self.departures.append(Departure(fault=fault, offset=offset, key=key, text=text))
 
-    def _stop(self, slip: Slip, offset: int, key: str) -> NoReturn:
-        self._note(slip, offset, key)
+    def _stop(self, fault: SyntaxFault, offset: int, key: str) -> NoReturn:
+        self._note(fault, offset, key)
         raise _StopError
 
 

@@ -1,4 +1,4 @@
-"""Reading a YAML text with the place of every key."""
+"""Reads a YAML text with the position of every key."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from autotune.lint.document.tolerant_json import MAX_DEPTH
 from autotune.lint.finding import Finding, Severity
 
 _MAX_NODES = 50_000
-"""Values of one file, with aliases written out: a few lines of them can stand for millions."""
+"""Values of one file, with aliases expanded: a few lines of them can expand to millions."""
 _SIMPLE = frozenset({f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool", "null")})
 _TEXT = "tag:yaml.org,2002:str"
 _NUMBER_AS_TEXT = re.compile(r"[-+]?\d+(?:\.\d*)?[eE][-+]?\d+")
@@ -20,11 +20,11 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _TooLargeError(Exception):
-    """More values, or deeper ones, than any config has."""
+    """More values, or a deeper nesting, than any config has."""
 
 
 def read_yaml(text: str) -> Reading:
-    """Read a YAML text; of a key that is given twice the last one counts, as in PyYAML."""
+    """Read a YAML text; of a duplicate key the last one counts, as in PyYAML."""
     try:
         _check_depth(text)
         loader = _Loader(text)
@@ -33,23 +33,23 @@ def read_yaml(text: str) -> Reading:
         finally:
             loader.dispose()
     except _TooLargeError as error:
-        fault = finding(NOT_READABLE, str(error), suggestion="name the config itself")
+        fault = finding(NOT_READABLE, str(error), suggestion="give the path of the config")
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         fault = finding(
             NOT_READABLE,
             f"not readable as YAML: {error.problem or error.context}",
             at=(mark.line + 1, mark.column + 1) if mark else None,
-            suggestion=_mend(error),
+            suggestion=_suggestion(error),
         )
     except (yaml.YAMLError, RecursionError) as error:
         fault = finding(NOT_READABLE, f"not readable as YAML: {error}".splitlines()[0])
     return Reading(findings=(fault,))
 
 
-def _mend(error: yaml.MarkedYAMLError) -> str:
+def _suggestion(error: yaml.MarkedYAMLError) -> str:
     if "\\t" in (error.problem or ""):
-        return "indent with spaces; YAML takes no tabs"
+        return "indent with spaces; YAML does not allow tabs"
     return "check the indentation, the colons and the brackets of that line and the one before"
 
 
@@ -61,11 +61,11 @@ def _check_depth(text: str) -> None:
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > MAX_DEPTH:
-            raise _TooLargeError("sections in sections without end: no config is that deep")
+            raise _TooLargeError("sections nested too deeply for a config")
 
 
 class _Builder:
-    """From the nodes of one document to plain values and their places."""
+    """Converts the nodes of one document to plain values with their positions."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
@@ -80,7 +80,7 @@ class _Builder:
     def _value(self, node: yaml.Node, key: str, *, depth: int) -> Any:
         self._num_nodes += 1
         if self._num_nodes > _MAX_NODES or depth > MAX_DEPTH:
-            raise _TooLargeError("too many values: no config is that large")
+            raise _TooLargeError("too many values for a config")
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, key, depth=depth)
         if isinstance(node, yaml.SequenceNode):
@@ -107,11 +107,11 @@ class _Builder:
             if name in first and name != "<<":
                 yield finding(
                     DUPLICATE_KEY,
-                    f"{key} is given twice, first in line {first[name]}: YAML keeps the last one "
-                    "without a word",
+                    f"{key} is given twice, first in line {first[name]}: YAML silently "
+                    "keeps the last one",
                     field=key,
                     at=(line, column),
-                    suggestion="keep the one that is meant",
+                    suggestion="keep the intended one",
                 )
             first.setdefault(name, line)
 
@@ -141,7 +141,7 @@ def _at(node: yaml.Node) -> tuple[int, int]:
 
 
 def _yaml_float(text: str) -> str:
-    """Write a number so that YAML 1.1 reads one.
+    """Return a number in a form that YAML 1.1 reads as one.
 
     Example:
         >>> _yaml_float("1e-8"), _yaml_float("5e8")

@@ -12,7 +12,7 @@ from autotune.ds_config.fields.table import Field, default_of, drops_auto, field
 from autotune.ds_config.inert import inert_keys
 from autotune.job.launcher import Launcher
 from autotune.lint.finding import RefusedBy, Severity
-from autotune.lint.format_value import shown
+from autotune.lint.format_value import format_value
 from autotune.lint.rule import Fault, rule
 from autotune.lint.rules.batch import MICRO, STEPS, TRAIN
 from autotune.lint.subject import Subject
@@ -54,13 +54,13 @@ _OLD_BF16 = "bfloat16.enabled"
 def auto_outside_hf(subject: Subject) -> Iterator[Fault]:
     """A value is "auto", which only the Hugging Face Trainer and Accelerate resolve.
 
-    DeepSpeed itself knows no "auto". Batch sizes are refused while it reads the config, with a bare
-    TypeError; a learning rate stays a string and fails in the first step; in the sections that it
-    parses with pydantic (`zero_optimization`, `fp16`, `bf16` and so on) the key is dropped without
-    a word and the default taken (`runtime/config_utils.py: DeepSpeedConfigModel`), 5e8 for a
+    DeepSpeed does not implement "auto". Batch sizes are refused while it reads the config, with a
+    bare TypeError; a learning rate stays a string and fails in the first step; in the sections that
+    it parses with pydantic (`zero_optimization`, `fp16`, `bf16` and so on) the key is dropped
+    silently and the default is used (`runtime/config_utils.py: DeepSpeedConfigModel`), 5e8 for a
     `reduce_bucket_size` that Hugging Face would have made hidden_size squared.
 
-    Give a value, or launch with the Trainer or Accelerate and say so: `--launcher hf`.
+    Suggestion: give a value, or launch with the Trainer or Accelerate (`--launcher hf`).
     """
     if subject.launch.launcher is not Launcher.DEEPSPEED or _is_tuned(subject):
         return
@@ -68,10 +68,10 @@ def auto_outside_hf(subject: Subject) -> Iterator[Fault]:
     inert = frozenset(inert_keys(subject.flat))
     for key in _autos(subject):
         field = field_of(key)
-        if field is None or field.removed or key in inert or _is_own_word(field):
+        if field is None or field.removed or key in inert or _accepts_auto(field):
             continue
         if field.type == "section" and not drops_auto(key):
-            continue  # no section: a fault of type
+            continue  # not a section: the type rule reports it
         if drops_auto(key):
             dropped.setdefault(key.partition(".")[0], []).append(key)
         else:
@@ -85,14 +85,14 @@ def auto_unfilled(subject: Subject) -> Iterator[Fault]:
     """A value is "auto" in a key that neither transformers nor accelerate fills.
 
     They fill batch sizes, clipping, the usual parameters of optimizer and warm-up, `enabled` of
-    fp16 and bf16, three bucket sizes, and what Accelerate's own settings name. Any other "auto",
-    and one under another name of the same key, stops `accelerator.prepare` with a ValueError
+    fp16 and bf16, three bucket sizes, and what Accelerate's settings name. Any other "auto", and
+    one under another name of the same key, stops `accelerator.prepare` with a ValueError
     (accelerate, utils/dataclasses.py: `fill_match`).
 
-    `bfloat16.enabled` is a warning only: the old name comes from times when DeepSpeed dropped the
-    word and trained in fp32.
+    `bfloat16.enabled` is a warning only: DeepSpeed versions that used the old name dropped the
+    value and trained in fp32.
 
-    Give a value, or leave the key out and take DeepSpeed's default.
+    Suggestion: give a value, or leave the key out and take DeepSpeed's default.
     """
     if subject.launch.launcher is not Launcher.HF:
         return
@@ -117,19 +117,23 @@ def _autos(subject: Subject) -> Iterator[str]:
 
 
 def _is_tuned(subject: Subject) -> bool:
-    """Whether DeepSpeed's autotuner reads the config, which puts numbers for "auto"."""
+    """Whether DeepSpeed's autotuner reads the config, which replaces "auto" with numbers."""
     return subject.enabled("autotuning") is True
 
 
-def _is_own_word(field: Field) -> bool:
-    """Whether "auto" means something to DeepSpeed in this field."""
+def _accepts_auto(field: Field) -> bool:
+    """Whether "auto" is a valid value of this field in DeepSpeed."""
     free_text = field.type == "str" and not field.choices
     return free_text or field.default == AUTO or AUTO in field.choices
 
 
 def _kept(key: str, field: Field) -> Fault:
     parse = Kind.TEXT.value in field.refuses
-    when = "refuses it while it reads the config" if parse else "keeps the word and fails at it"
+    when = (
+        "refuses it while it reads the config"
+        if parse
+        else "keeps the string and fails when it uses it"
+    )
     return Fault(
         field=key,
         message=f'{key}="auto": only Hugging Face resolves it; DeepSpeed {when}',
@@ -141,12 +145,12 @@ def _kept(key: str, field: Field) -> Fault:
 def _dropped(keys: list[str]) -> Fault:
     first, *others = keys
     default = default_of(first)
-    taken = "its own default" if default is None else shown(default)
+    taken = "its default" if default is None else format_value(default)
     more = f"; likewise {', '.join(others)}" if others else ""
     return Fault(
         field=first,
-        message=f'{first}="auto": only Hugging Face resolves it; DeepSpeed drops it without a word '
+        message=f'{first}="auto": only Hugging Face resolves it; DeepSpeed drops it silently '
         f"and takes {taken}{more}",
         suggestion="give values, or launch with the Trainer or Accelerate (--launcher hf)",
-        refused_by=RefusedBy.NOBODY,
+        refused_by=RefusedBy.NOTHING,
     )

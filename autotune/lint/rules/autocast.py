@@ -14,11 +14,13 @@ _MODULES = "torch_autocast.lower_precision_safe_modules"
 
 @rule("autocast-dtype", Severity.WARNING)
 def autocast_dtype(subject: Subject) -> Iterator[Fault]:
-    """Autocast is on and nothing says to what.
+    """Autocast is on without a data type.
 
     `runtime/torch_autocast.py: autocast_if_enabled` then leaves the choice to torch, whose default
-    on a GPU is float16; DeepSpeed scales the loss only where the config itself says float16
+    on a GPU is float16; DeepSpeed scales the loss only where the config sets float16
     (`runtime/engine.py: __init__`, `runtime/zero/stage3.py: __init__`), so small gradients vanish.
+
+    Suggestion: set `torch_autocast.dtype` to "bfloat16", or to "float16" with loss scaling.
     """
     if flag(subject, _ENABLED) and value_of(subject, _DTYPE) is None:
         yield fault(
@@ -31,10 +33,12 @@ def autocast_dtype(subject: Subject) -> Iterator[Fault]:
 
 @rule("autocast-scaler", Severity.ERROR, refused_by=RefusedBy.INIT)
 def autocast_scaler(subject: Subject) -> Iterator[Fault]:
-    """Autocast to float16 of a bf16 model without ZeRO.
+    """A bf16 model is cast to float16 by autocast, without ZeRO.
 
     At stage 0 `runtime/engine.py: _take_model_step` steps with torch's GradScaler, which finds no
     gradients in DeepSpeed's bf16 optimizer and asserts in the first step.
+
+    Suggestion: set `torch_autocast.dtype` to "bfloat16", or switch bf16 off.
     """
     if not flag(subject, _ENABLED) or data_type(subject, _DTYPE) != "fp16":
         return
@@ -53,6 +57,8 @@ def autocast_modules(subject: Subject) -> Iterator[Fault]:
 
     `runtime/torch_autocast.py: init_autocast_params` imports each entry of
     `lower_precision_safe_modules` and raises on what it cannot import, such as a bare "Linear".
+
+    Suggestion: write the full path, such as "torch.nn.Linear".
     """
     names = value_of(subject, _MODULES)
     if not flag(subject, _ENABLED) or not isinstance(names, list):
@@ -63,7 +69,7 @@ def autocast_modules(subject: Subject) -> Iterator[Fault]:
                 subject,
                 _MODULES,
                 f"{name} must be a class with its module",
-                suggestion=f"torch.nn.{name}, if that is the one",
+                suggestion=f"write the full path, such as torch.nn.{name}",
             )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from autotune import dotted
 from autotune.job.launcher import Launcher
 from autotune.lint.finding import RefusedBy, Severity
-from autotune.lint.format_value import shown
+from autotune.lint.format_value import format_value
 from autotune.lint.rule import Fault, rule
 from autotune.lint.subject import Subject
 
@@ -21,12 +21,12 @@ _KEYS = (TRAIN, MICRO, STEPS)
 _SEQUENCE_PARALLEL = "sequence_parallel_size"
 """Ranks that share a sequence count as one for the batch (runtime/config.py: __init__)."""
 _DATA_PARALLEL = "data_parallel_size"
-"""Beside the other key the two make a mesh, of which the program decides (deepspeed/__init__.py);
-alone it is not read."""
+"""With the other key it makes a mesh, which the program controls (deepspeed/__init__.py); alone it
+is not read."""
 _LARGEST = 1e300
-"""Beyond it not even one size is a float; no batch comes near."""
+"""The largest size that is checked; a larger one may not convert to float."""
 _COUNTABLE = 2**31
-"""For sizes beyond it no other sizes are proposed."""
+"""No other sizes are proposed for sizes above this."""
 _MOST_TRIED = 1024
 """The largest micro batch that is proposed."""
 
@@ -64,18 +64,20 @@ def batch_arithmetic(subject: Subject) -> Iterator[Fault]:
     gradient_accumulation_steps x data-parallel ranks, after it has filled in what is missing
     (`runtime/config.py: _set_batch_related_parameters`, `_batch_assertion`). Data-parallel ranks
     are the devices of the whole job divided by pipeline stages and by tensor-parallel ranks. At
-    least one of the two batch sizes has to be there.
+    least one of the two batch sizes is required.
 
     The gate uses the ranks of the planned run (`--gpus`). Where they are not known, only sizes that
-    hold on no number of ranks are a fault. Mend the size that is named, or leave one of the three
-    out and let DeepSpeed compute it.
+    match no number of ranks are a fault.
+
+    Suggestion: fix the size that is named, or leave one of the three out and let DeepSpeed compute
+    it.
     """
     values = {key: dotted.get(subject.config, key) for key in _KEYS}
     resolved = subject.launch.launcher is Launcher.HF
     autos = {key for key, value in values.items() if value == "auto"}
     sizes = {key: None if key in autos else value for key, value in values.items()}
     if (autos and not resolved) or not all(map(_is_size, sizes.values())):
-        return  # Another rule's fault.
+        return  # Reported by another rule.
     if resolved and STEPS not in subject.config:
         sizes[STEPS] = 1  # accelerate, utils/dataclasses.py: DeepSpeedPlugin
     if values[TRAIN] is None and values[MICRO] is None:
@@ -85,11 +87,11 @@ def batch_arithmetic(subject: Subject) -> Iterator[Fault]:
     for key in too_small:
         yield Fault(
             field=key,
-            message=f"{key}={shown(sizes[key])}: must be at least 1",
+            message=f"{key}={format_value(sizes[key])}: must be at least 1",
             suggestion="write 1 or more, or leave it out",
         )
     if any(isinstance(size, float) for size in sizes.values()):
-        # Python does not multiply a float by an integer beyond all floats.
+        # Python cannot multiply a float by an integer that is too large for a float.
         sizes = {key: None if size is None else float(size) for key, size in sizes.items()}
     batch = _Batch(
         train=sizes[TRAIN], micro=sizes[MICRO], steps=sizes[STEPS], ranks=_ranks(subject)
@@ -125,7 +127,7 @@ def _no_size(steps: object) -> Iterator[Fault]:
     if steps is not None:
         yield Fault(
             field=TRAIN,
-            message=f"{TRAIN}: {STEPS}={shown(steps)} alone says nothing of the batch",
+            message=f"{TRAIN}: {STEPS}={format_value(steps)} alone does not determine it",
             suggestion=f"give it, or {MICRO}",
             severity=Severity.WARNING,
         )
@@ -140,50 +142,53 @@ def _no_product(batch: _Batch) -> Fault:
     ]
     known = [(name, size) for name, size in factors if size is not None]
     if not known:
-        return Fault(field=TRAIN, message=f"{TRAIN}={shown(batch.train)}: must be a whole number")
+        return Fault(
+            field=TRAIN, message=f"{TRAIN}={format_value(batch.train)}: must be a whole number"
+        )
     names = " x ".join(name for name, _ in known)
-    product = " x ".join(shown(size) for _, size in known)
-    equation = f"{names} = {product}" + (f" = {shown(batch.unit)}" if len(known) > 1 else "")
+    product = " x ".join(format_value(size) for _, size in known)
+    equation = f"{names} = {product}" + (f" = {format_value(batch.unit)}" if len(known) > 1 else "")
     return Fault(
         field=TRAIN,
-        message=f"{TRAIN}={shown(batch.train)}: must be "
+        message=f"{TRAIN}={format_value(batch.train)}: must be "
         + ("" if exact else "a multiple of ")
         + equation,
-        suggestion="; or ".join(_ways_out(batch)) or None,
+        suggestion="; or ".join(_alternatives(batch)) or None,
     )
 
 
 def _other_steps(batch: _Batch) -> Iterator[Fault]:
-    """Yield the accumulation that would keep the other sizes, at its own place in the file."""
+    """Yield the accumulation that would keep the other sizes, as a fault of its own key."""
     if batch.train is None or not (batch.micro and batch.steps and batch.ranks):
         return
     steps, rest = divmod(batch.train, batch.micro * batch.ranks)
     if rest == 0:
         yield Fault(
             field=STEPS,
-            message=f"{STEPS}={shown(batch.steps)}: {shown(steps)} would keep "
-            f"{TRAIN}={shown(batch.train)}",
-            suggestion=f"{STEPS}: {shown(steps)}",
+            message=f"{STEPS}={format_value(batch.steps)}: {format_value(steps)} would keep "
+            f"{TRAIN}={format_value(batch.train)}",
+            suggestion=f"{STEPS}: {format_value(steps)}",
             severity=Severity.WARNING,
         )
 
 
-def _ways_out(batch: _Batch) -> Iterator[str]:
-    """Yield the nearest sizes that hold, the one that keeps the train batch size first."""
+def _alternatives(batch: _Batch) -> Iterator[str]:
+    """Yield the nearest valid sizes, the one that keeps the train batch size first."""
     train, unit = batch.train or 0, batch.unit
     if not all(_is_count(size) for size in (train, batch.micro, batch.steps)):
         return
     if batch.micro and batch.steps and batch.ranks:
         per_step = batch.micro * batch.ranks
         if train % per_step == 0:
-            yield f"{STEPS}: {shown(train // per_step)}"
-        yield f"{TRAIN}: {shown(unit)}"
+            yield f"{STEPS}: {format_value(train // per_step)}"
+        yield f"{TRAIN}: {format_value(unit)}"
         if train % (batch.micro * batch.steps) == 0:
-            yield f"run it on {shown(train // (batch.micro * batch.steps))} data-parallel ranks"
+            ranks = train // (batch.micro * batch.steps)
+            yield f"run it on {format_value(ranks)} data-parallel ranks"
         return
     below = train // unit * unit
     nearest = [size for size in (below, below + unit) if size > 0]
-    yield f"{TRAIN}: " + " or ".join(shown(size) for size in nearest)
+    yield f"{TRAIN}: " + " or ".join(format_value(size) for size in nearest)
     if batch.micro and batch.ranks and train % batch.ranks == 0:
         per_rank = train // batch.ranks
         sizes = range(int(min(batch.micro, per_rank, _MOST_TRIED)), 0, -1)

@@ -1,4 +1,4 @@
-"""Bucket sizes: alignment, and sizes far from sense."""
+"""Bucket sizes: alignment, and extreme values."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ _ALLGATHER = f"{ZERO}.allgather_bucket_size"
 _SMALL_BUCKET = 5_000_000
 """Elements: a hundredth of DeepSpeed's default. A link needs about ten megabytes in flight."""
 _MANY_COLLECTIVES = 1_000
-"""Reductions of a step from which on their fixed cost shows."""
+"""Reductions a step above which their fixed cost is noticeable."""
 _LARGE_BUCKET = 1_000_000_000
 _FAR_LARGER = 10
 
@@ -23,11 +23,13 @@ def allgather_bucket_alignment(subject: Subject) -> Iterator[Fault]:
 
     `runtime/zero/stage_1_and_2.py: __init__` asserts that it is a multiple of 2 elements, which
     keeps NCCL's send buffers on 4-byte boundaries. Stage 3 does not read it.
+
+    Suggestion: make it even.
     """
     size = number(subject, _ALLGATHER)
     if subject.zero_stage not in (1, 2) or uses_bf16_optimizer(subject):
         return
-    if size is not None and size > 0 and size % 2 == 1:  # a fraction is a fault of type
+    if size is not None and size > 0 and size % 2 == 1:  # the type rule reports a fraction
         even = int(size) + 1
         yield fault(
             subject,
@@ -45,7 +47,9 @@ def small_reduce_bucket(subject: Subject) -> Iterator[Fault]:
     Each bucket is one collective with a fixed cost (`runtime/zero/stage3.py:
     reduce_independent_p_g_buckets_and_remove_grads`). DeepSpeed's default is 5e8 elements, Hugging
     Face's "auto" the square of the hidden size. Below 5e6 a model of billions of parameters needs
-    thousands of collectives a step. Where the model is known to be small enough, nothing is said.
+    thousands of collectives a step. Small models are not reported.
+
+    Suggestion: 5e7 to 5e8 elements. A bucket costs its size in memory, twice with `overlap_comm`.
     """
     size, launch = number(subject, _REDUCE), subject.launch
     if subject.zero_stage not in (1, 2, 3) or not is_set(subject, _REDUCE):
@@ -76,6 +80,8 @@ def large_reduce_bucket(subject: Subject) -> Iterator[Fault]:
 
     Its buffer is allocated in full, whatever the model needs (`runtime/zero/stage_1_and_2.py:
     setup_buckets`), twice with `overlap_comm`.
+
+    Suggestion: set it to the number of parameters.
     """
     size, launch = number(subject, _REDUCE), subject.launch
     parameters = launch.num_parameters

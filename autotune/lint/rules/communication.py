@@ -1,4 +1,4 @@
-"""What gradients are sent in, and how they are divided on the way."""
+"""The data type of gradient communication, and how gradients are scaled."""
 
 from collections.abc import Iterator
 
@@ -12,12 +12,14 @@ _PREDIVIDE = "gradient_predivide_factor"
 
 @rule("communication-dtype", Severity.WARNING)
 def communication_dtype(subject: Subject) -> Iterator[Fault]:
-    """Gradients of bf16 or fp32 are sent in a type with a smaller range or less precision.
+    """Gradients are communicated in a type with a smaller range or less precision than their own.
 
-    `communication_data_type` is what gradients are reduced in (`runtime/engine.py:
+    `communication_data_type` is the type that gradients are reduced in (`runtime/engine.py:
     communication_data_type`); unset, it is the type of the weights. fp16 ends at 65504: bf16 and
-    fp32 gradients that pass it become infinite, and without loss scaling nothing notices. Sums in
-    bf16 of fp16 gradients lose three bits.
+    fp32 gradients that pass it become infinite, and without loss scaling nothing detects it. Sums
+    in bf16 of fp16 gradients lose three bits.
+
+    Suggestion: remove it, or use "fp32".
     """
     key = "communication_data_type"
     value = value_of(subject, key)
@@ -37,23 +39,25 @@ def communication_dtype(subject: Subject) -> Iterator[Fault]:
 
 @rule("gradient-division", Severity.ERROR, refused_by=RefusedBy.INIT)
 def gradient_division(subject: Subject) -> Iterator[Fault]:
-    """Gradients are to be scaled before a reduce-scatter, which ZeRO 2 and 3 cannot do.
+    """Gradients are scaled before a reduce-scatter, which ZeRO 2 and 3 do not support.
 
     With `reduce_scatter` (on by default) `runtime/zero/stage_1_and_2.py` at stage 2 and
     `runtime/zero/stage3.py` assert that `gradient_predivide_factor` is 1 and `prescale_gradients`
-    is off. Stage 2 asks only where gradients are averaged (`gradient_allreduce_op` "mean").
+    is off. Stage 2 checks it only where gradients are averaged (`gradient_allreduce_op` "mean").
+
+    Suggestion: remove the key, or set `reduce_scatter` to false.
     """
     averaged = str(value_of(subject, "gradient_allreduce_op")).lower() == "mean"
     asserted = subject.zero_stage == 3 or (subject.zero_stage == 2 and averaged)
     if not asserted or not flag(subject, f"{ZERO}.reduce_scatter"):
         return
-    why = f"ZeRO-{subject.zero_stage} with {ZERO}.reduce_scatter cannot scale gradients beforehand"
-    way_out = f"remove it, or set {ZERO}.reduce_scatter to false"
+    why = f"ZeRO-{subject.zero_stage} with {ZERO}.reduce_scatter cannot scale gradients"
+    suggestion = f"remove it, or set {ZERO}.reduce_scatter to false"
     factor = number(subject, _PREDIVIDE)
     if factor is not None and factor != 1:
-        yield fault(subject, _PREDIVIDE, why, suggestion=way_out)
+        yield fault(subject, _PREDIVIDE, why, suggestion=suggestion)
     if value_of(subject, "prescale_gradients") is True:
-        yield fault(subject, "prescale_gradients", why, suggestion=way_out)
+        yield fault(subject, "prescale_gradients", why, suggestion=suggestion)
 
 
 @rule("gradient-predivide-zero", Severity.ERROR, refused_by=RefusedBy.INIT)
@@ -61,7 +65,9 @@ def gradient_predivide_zero(subject: Subject) -> Iterator[Fault]:
     """`gradient_predivide_factor` is 0.
 
     Gradients are divided by it (`runtime/engine.py: allreduce_bucket`); the first reduction at
-    stages 0 and 2 ends in a ZeroDivisionError.
+    stages 0 and 2 raises a ZeroDivisionError.
+
+    Suggestion: remove it.
     """
     if number(subject, _PREDIVIDE) == 0:
         yield fault(subject, _PREDIVIDE, "gradients are divided by it", suggestion="remove it")
@@ -69,10 +75,12 @@ def gradient_predivide_zero(subject: Subject) -> Iterator[Fault]:
 
 @rule("gradient-sum", Severity.ERROR, refused_by=RefusedBy.PARSE)
 def gradient_sum(subject: Subject) -> Iterator[Fault]:
-    """Gradients are to be summed instead of averaged where DeepSpeed only averages.
+    """Gradients are summed where DeepSpeed supports only the average.
 
     `runtime/config.py: DeepSpeedConfig._do_error_check` refuses `gradient_allreduce_op` "sum" with
     ZeRO stage 3, with ZenFlow and with DeepCompile.
+
+    Suggestion: use "mean", and scale the loss instead.
     """
     key = "gradient_allreduce_op"
     value = value_of(subject, key)
@@ -99,6 +107,8 @@ def unmanaged_accumulation(subject: Subject) -> Iterator[Fault]:
 
     `runtime/engine.py: _do_sanity_check`: with it off `overlap_comm` needs ZeRO stage 2 or 3, and
     pipeline parallelism and DeepCompile do not work at all.
+
+    Suggestion: remove it, or set it to true.
     """
     key = "managed_gradient_accumulation"
     if value_of(subject, key) is not False:

@@ -39,8 +39,10 @@ def curriculum_metrics(subject: Subject) -> Iterator[Fault]:
     """Curriculum learning is switched on without a metric.
 
     `runtime/data_pipeline/config.py: get_curriculum_learning` asserts `curriculum_metrics` where
-    the section is enabled (by anything that Python takes for true), even where data efficiency as
-    a whole is off.
+    the section is enabled (by any value that is true in Python), even where data efficiency as a
+    whole is off.
+
+    Suggestion: add a metric, or set `enabled` to false.
     """
     section = subject.section(_CURRICULUM)
     if section and section.get("enabled") and "curriculum_metrics" not in section:
@@ -54,10 +56,12 @@ def curriculum_metrics(subject: Subject) -> Iterator[Fault]:
 
 @rule("dynamic-batching-tokens", Severity.ERROR, refused_by=RefusedBy.PARSE)
 def dynamic_batching_tokens(subject: Subject) -> Iterator[Fault]:
-    """Dynamic batching is switched on without a limit of tokens.
+    """Dynamic batching is switched on without a token limit.
 
     `runtime/data_pipeline/config.py: get_dynamic_batching` asserts `max_tokens` where the section
     is enabled.
+
+    Suggestion: give the most tokens a batch may hold, or set `enabled` to false.
     """
     section = subject.section(_DYNAMIC)
     if section and section.get("enabled") and "max_tokens" not in section:
@@ -65,7 +69,7 @@ def dynamic_batching_tokens(subject: Subject) -> Iterator[Fault]:
             subject,
             f"{_DYNAMIC}.max_tokens",
             "dynamic batching needs it",
-            suggestion="give the tokens that a batch may hold, or set enabled to false",
+            suggestion="give the most tokens a batch may hold, or set enabled to false",
         )
 
 
@@ -76,6 +80,8 @@ def curriculum_schedule(subject: Subject) -> Iterator[Fault]:
     `runtime/data_pipeline/curriculum_scheduler.py: CurriculumScheduler.__init__` asserts for each
     metric `min_difficulty`, `max_difficulty` and `schedule_type`, and what that type needs in
     `schedule_config`.
+
+    Suggestion: add the missing key.
     """
     metrics = subject.section(f"{_CURRICULUM}.curriculum_metrics")
     on = (value_of(subject, f"{s}.enabled") is True for s in ("data_efficiency", _SAMPLING))
@@ -112,7 +118,9 @@ def random_ltd(subject: Subject) -> Iterator[Fault]:
 
     `runtime/data_pipeline/data_routing/scheduler.py` and `basic_layer.py` look the settings up by
     name, so a missing one is a bare KeyError; only the schedule fixed_linear exists. The section
-    acts as soon as its own `enabled` is true, whatever `data_efficiency.enabled` says.
+    acts as soon as its `enabled` is true, whatever `data_efficiency.enabled` is.
+
+    Suggestion: add the missing setting, or set `random_ltd.enabled` to false.
     """
     section = subject.section(_LTD)
     if not section or value_of(subject, f"{_LTD}.enabled") is not True:

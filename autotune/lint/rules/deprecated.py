@@ -1,4 +1,4 @@
-"""Keys that DeepSpeed is giving up, and keys that it has given up."""
+"""Keys that DeepSpeed deprecates, and keys that it has removed."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from autotune.ds_config.fields.table import documented_key
 from autotune.ds_config.key_aliases import current_key
 from autotune.lint.config_entries import Entry
 from autotune.lint.finding import Fix, RefusedBy, Severity
-from autotune.lint.format_value import shown
+from autotune.lint.format_value import format_value
 from autotune.lint.rule import Fault, rule
 from autotune.lint.subject import Subject
 
@@ -21,7 +21,7 @@ _OLD_BF16 = "bfloat16"
 
 @rule("deprecated", Severity.WARNING)
 def deprecated(subject: Subject) -> Iterator[Fault]:
-    """A key is deprecated: DeepSpeed still takes it, and says so in its log.
+    """A key is deprecated: DeepSpeed still accepts it and logs a warning.
 
     `cpu_offload: true` becomes `offload_optimizer: {"device": "cpu"}`, `cpu_offload_param` becomes
     `offload_param`, `stage3_gather_fp16_weights_on_model_save` loses its "fp" for "16bit"
@@ -29,7 +29,9 @@ def deprecated(subject: Subject) -> Iterator[Fault]:
     `bfloat16` is called `bf16` (`runtime/precision_config.py: get_bfloat16_config`), and
     `"zero_optimization": true` is `{"stage": 1}` (`read_zero_config_deprecated`).
 
-    A switch that is off is told as a note: it changes nothing today, and will be refused one day.
+    A switch that is off is a note: it changes nothing today, and a later DeepSpeed will refuse it.
+
+    Suggestion: write the new key.
     """
     for entry in subject.entries:
         field = entry.field
@@ -44,12 +46,12 @@ def deprecated(subject: Subject) -> Iterator[Fault]:
 
 @rule("deprecated-beside-new", Severity.ERROR, refused_by=RefusedBy.PARSE)
 def deprecated_beside_new(subject: Subject) -> Iterator[Fault]:
-    """A deprecated key stands beside the one that replaces it.
+    """A deprecated key and the key that replaces it are both set.
 
     DeepSpeed refuses `cpu_offload` together with `offload_optimizer`, also where the old key is
     false (`runtime/config_utils.py: _process_deprecated_field`).
 
-    Remove the old key.
+    Suggestion: remove the old key.
     """
     for entry in subject.entries:
         new = _new_beside(subject, entry)
@@ -57,8 +59,8 @@ def deprecated_beside_new(subject: Subject) -> Iterator[Fault]:
             yield Fault(
                 field=entry.path,
                 message=(
-                    f"{entry.path}={shown(entry.value)}: DeepSpeed refuses this deprecated key "
-                    f"beside {new}"
+                    f"{entry.path}={format_value(entry.value)}: deprecated; DeepSpeed refuses it "
+                    f"together with {new}"
                 ),
                 suggestion=f"remove {entry.key}",
                 fix=Fix(drop=frozenset({entry.path})) if _is_off(entry.value) else None,
@@ -73,7 +75,8 @@ def removed(subject: Subject) -> Iterator[Fault]:
     _reject_removed_config_keys`): Apex `amp`, `nebula`, `sparse_attention`, `sparse_gradients`,
     `elasticity`, `compression_training`, MiCS and others.
 
-    Remove it. Where it was switched on, the message says what takes its place, if anything does.
+    Suggestion: remove it. Where it was switched on, the message names its replacement, if there is
+    one.
     """
     for entry in subject.entries:
         if entry.field is None or entry.field.removed is None:
@@ -108,13 +111,13 @@ def _old_field(entry: Entry) -> Fault:
         advice = f'write {successor.rpartition(".")[2]}: {{"device": "cpu"}}'
     elif successor != entry.path:
         new = {successor: entry.value}
-        advice = f"write {successor.rpartition('.')[2]}={shown(entry.value)}"
+        advice = f"write {successor.rpartition('.')[2]}={format_value(entry.value)}"
     else:
         new, advice = {}, "remove it: nothing reads it"
     is_on = entry.value not in (False, None, "auto") and str(entry.value).lower() != "false"
     return Fault(
         field=entry.path,
-        message=f"{entry.path}={shown(entry.value)}: deprecated",
+        message=f"{entry.path}={format_value(entry.value)}: deprecated",
         suggestion=advice if is_on else f"remove {entry.key}",
         fix=Fix(put=new if is_on else {}, drop=drop),
         severity=None if is_on else Severity.NOTE,
@@ -146,8 +149,8 @@ def _old_zero(subject: Subject, entry: Entry) -> Fault:
         drop = frozenset({"allgather_size"})
     return Fault(
         field=_ZERO,
-        message=f"{_ZERO}={shown(entry.value)}: deprecated form",
-        suggestion=f"write {_ZERO}: {shown(section)}",
+        message=f"{_ZERO}={format_value(entry.value)}: deprecated form",
+        suggestion=f"write {_ZERO}: {format_value(section)}",
         fix=Fix(put={_ZERO: section}, drop=drop),
     )
 

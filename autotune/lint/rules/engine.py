@@ -1,4 +1,4 @@
-"""What the engine itself reads: printing, logging, the tuner's switch; and what it never reads."""
+"""Keys of the engine: printing, logging, the autotuner's switch, and sections that it ignores."""
 
 from collections.abc import Iterator
 
@@ -15,24 +15,28 @@ _TENSOR_CORE = 8
 def steps_per_print(subject: Subject) -> Iterator[Fault]:
     """`steps_per_print` is 0.
 
-    `runtime/engine.py: _take_model_step` takes the number of steps modulo it: the first step ends
-    in a ZeroDivisionError. null prints never.
+    `runtime/engine.py: _take_model_step` takes the number of steps modulo it: the first step raises
+    a ZeroDivisionError. null never prints.
+
+    Suggestion: remove it to never print, or write a large number.
     """
     if number(subject, "steps_per_print") == 0:
         yield fault(
             subject,
             "steps_per_print",
             "the first step divides by it",
-            suggestion="remove it to print never, or write a large number",
+            suggestion="remove it to never print, or write a large number",
         )
 
 
 @rule("log-level", Severity.ERROR, refused_by=RefusedBy.INIT)
 def log_level(subject: Subject) -> Iterator[Fault]:
-    """`log_level` is none that Python's logging has.
+    """`log_level` is not a level of Python's logging.
 
-    `runtime/engine.py: __init__` hands it to `utils/logging.py: set_log_level_from_string`, which
+    `runtime/engine.py: __init__` passes it to `utils/logging.py: set_log_level_from_string`, which
     raises on anything but debug, info, warning, error and critical, in any case.
+
+    Suggestion: info is usual.
     """
     level = value_of(subject, "log_level")
     if isinstance(level, str) and level != "auto" and level.lower() not in _LOG_LEVELS:
@@ -46,11 +50,13 @@ def log_level(subject: Subject) -> Iterator[Fault]:
 
 @rule("autotuning-run", Severity.NOTE)
 def autotuning_run(subject: Subject) -> Iterator[Fault]:
-    """The switch of DeepSpeed's own tuner is on in a config that trains.
+    """DeepSpeed's autotuner is switched on in a config that trains.
 
-    `runtime/engine.py: _autotuning_exit` ends the program after `autotuning.end_profile_step`
-    steps (5), and with `model_info.profile` `forward` ends it at once. It belongs to
-    runs under `deepspeed --autotuning` only.
+    `runtime/engine.py: _autotuning_exit` ends the program after `autotuning.end_profile_step` steps
+    (5), and with `model_info.profile` `forward` ends it at once. It is for runs under `deepspeed
+    --autotuning` only.
+
+    Suggestion: remove the section to train.
     """
     if flag(subject, "autotuning.enabled"):
         last = number(subject, "autotuning.end_profile_step")
@@ -68,9 +74,10 @@ def autotuning_run(subject: Subject) -> Iterator[Fault]:
 def activation_checkpointing_section(subject: Subject) -> Iterator[Fault]:
     """The activation_checkpointing section switches nothing on.
 
-    The engine never reads it: it sets up `deepspeed.checkpointing.checkpoint`, which the model
-    must call itself (`runtime/activation_checkpointing/checkpointing.py: configure`), as
-    Megatron does. Hugging Face models are switched by `model.gradient_checkpointing_enable()` or
+    The engine never reads it: it sets up `deepspeed.checkpointing.checkpoint`, which the model must
+    call itself (`runtime/activation_checkpointing/checkpointing.py: configure`), as Megatron does.
+
+    Suggestion: for Hugging Face models call `model.gradient_checkpointing_enable()`, or give
     `--gradient_checkpointing`.
     """
     if subject.section("activation_checkpointing"):
@@ -84,17 +91,19 @@ def activation_checkpointing_section(subject: Subject) -> Iterator[Fault]:
 
 @rule("vocabulary-alignment", Severity.NOTE)
 def vocabulary_alignment(subject: Subject) -> Iterator[Fault]:
-    """`vocabulary_size` is no multiple of 8.
+    """`vocabulary_size` is not a multiple of 8.
 
-    `runtime/config.py: _do_warning_check` warns: matrix units work on multiples of 8. The key does
+    `runtime/config.py: _do_warning_check` warns: tensor cores work on multiples of 8. The key does
     nothing else.
+
+    Suggestion: pad the embedding to a multiple of 8.
     """
     size = number(subject, "vocabulary_size")
     if size and size % _TENSOR_CORE:
         yield fault(
             subject,
             "vocabulary_size",
-            f"no multiple of {_TENSOR_CORE}, which matrix units prefer",
+            f"should be a multiple of {_TENSOR_CORE} for tensor cores",
             suggestion=f"pad the embedding to {-(-int(size) // _TENSOR_CORE) * _TENSOR_CORE}",
         )
 

@@ -33,9 +33,11 @@ def _is_on(subject: Subject) -> bool:
 def expert_parallel_size(subject: Subject) -> Iterator[Fault]:
     """Experts cannot be divided over the ranks.
 
-    `module_inject/auto_ep_folding.py: build_folding_spec` wants `autoep_size` to be positive and to
-    divide the ranks of a pipeline stage; `validate_folding_global` accepts no expert tensor
+    `module_inject/auto_ep_folding.py: build_folding_spec` requires `autoep_size` to be positive and
+    to divide the ranks of a pipeline stage; `validate_folding_global` does not accept expert tensor
     parallelism yet.
+
+    Suggestion: use a divisor of the number of GPUs.
     """
     if not _is_on(subject):
         return
@@ -56,9 +58,11 @@ def expert_parallel_size(subject: Subject) -> Iterator[Fault]:
 
 @rule("expert-parallel-choice", Severity.ERROR, refused_by=RefusedBy.INIT)
 def expert_parallel_choice(subject: Subject) -> Iterator[Fault]:
-    """A setting of expert parallelism is none of the choices.
+    """A setting of expert parallelism is not one of the choices.
 
     `module_inject/auto_ep_config.py: validate_autoep_config`. `load_balance_coeff` is reserved.
+
+    Suggestion: remove it for the default.
     """
     if not _is_on(subject):
         return
@@ -82,8 +86,10 @@ def expert_parallel_combination(subject: Subject) -> Iterator[Fault]:
 
     `module_inject/auto_ep_config.py: validate_autoep_config`: the fused gate needs grouped matrix
     products; fused row weighting acts in DeepEP's route only, with experts on several ranks; DeepEP
-    needs to know the most tokens of a rank, and reduces by itself what `fused_weighted_sum` would;
-    a token cannot be limited to more groups than there are.
+    needs the largest number of tokens on a rank, and already does the reduction of
+    `fused_weighted_sum`; a token cannot be limited to more groups than there are.
+
+    Suggestion: remove one of the settings that the message names.
     """
     if not _is_on(subject):
         return
@@ -122,15 +128,17 @@ def _fused_faults(subject: Subject, *, deepep: bool, spread: bool) -> Iterator[F
         )
     key = f"{_SECTION}.combine_impl"
     if value_of(subject, key) == "fused_weighted_sum" and deepep and spread:
-        yield fault(subject, key, "is what DeepEP does by itself", suggestion="remove it")
+        yield fault(subject, key, "DeepEP does this reduction already", suggestion="remove it")
 
 
 @rule("expert-parallel-tensor", Severity.ERROR, refused_by=RefusedBy.INIT)
 def expert_parallel_tensor(subject: Subject) -> Iterator[Fault]:
-    """Expert and tensor parallelism together, with something that excludes it.
+    """Expert and tensor parallelism are combined with a setting that excludes it.
 
-    `module_inject/auto_ep_folding.py: validate_folding_global` wants an `autoep_size` above 1 and
-    equal presets, and neither offload, DeepCompile nor `use_data_before_expert_parallelism`.
+    `module_inject/auto_ep_folding.py: validate_folding_global` requires an `autoep_size` above 1
+    and equal presets, and excludes offload, DeepCompile and `use_data_before_expert_parallelism`.
+
+    Suggestion: remove the setting, or set `tensor_parallel.autotp_size` to 1.
     """
     if not _is_on(subject) or (number(subject, _AUTOTP) or 0) <= 1:
         return
@@ -163,10 +171,12 @@ def expert_parallel_tensor(subject: Subject) -> Iterator[Fault]:
 
 @rule("expert-parallel-zero-3", Severity.ERROR, refused_by=RefusedBy.INIT)
 def expert_parallel_zero_3(subject: Subject) -> Iterator[Fault]:
-    """ZeRO++ for a model with divided experts.
+    """ZeRO++ is combined with expert parallelism.
 
     `runtime/engine.py: _validate_zero3_moe_compatibility` excludes hpZ and quantized gradients at
-    stage 3 as soon as the model has experts.
+    stage 3 for a model with experts.
+
+    Suggestion: remove the ZeRO++ key.
     """
     if not _is_on(subject) or subject.zero_stage != 3:
         return

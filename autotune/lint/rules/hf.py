@@ -10,7 +10,7 @@ from typing import Any
 from autotune import dotted
 from autotune.job.launcher import Launcher
 from autotune.lint.finding import RefusedBy, Severity
-from autotune.lint.format_value import shown
+from autotune.lint.format_value import format_value
 from autotune.lint.rule import Fault, rule
 from autotune.lint.rules.auto import AUTO
 from autotune.lint.subject import Subject
@@ -25,11 +25,13 @@ _WARMUP = "scheduler.params.warmup_num_steps"
 def hf_refuses(subject: Subject) -> Iterator[Fault]:
     """Accelerate or the Trainer stops at the config, whatever its arguments are.
 
-    Accelerate wants a `zero_optimization` section, if only with stage 0 (utils/dataclasses.py:
-    DeepSpeedPlugin.__post_init__), and not the boolean that DeepSpeed once took. An explicit
-    `warmup_num_steps` of 0 can never equal what transformers compares it with, the larger of 1 and
-    its own warm-up steps (integrations/deepspeed.py: trainer_config_finalize), and DeepSpeed
-    refuses it too.
+    Accelerate requires a `zero_optimization` section, even for stage 0 (utils/dataclasses.py:
+    DeepSpeedPlugin.__post_init__), and does not accept the deprecated boolean. An explicit
+    `warmup_num_steps` of 0 never equals what transformers compares it with, the larger of 1 and its
+    warm-up steps (integrations/deepspeed.py: trainer_config_finalize), and DeepSpeed refuses it
+    too.
+
+    Suggestion: write the section, and "auto" or 1 for `warmup_num_steps`.
     """
     if subject.launch.launcher is not Launcher.HF:
         return
@@ -37,13 +39,13 @@ def hf_refuses(subject: Subject) -> Iterator[Fault]:
         yield Fault(
             field=_ZERO,
             message=f"{_ZERO} is missing: accelerate refuses a ds_config without it",
-            suggestion=f'add it: "{_ZERO}": {{"stage": 2}}, or stage 0 for none',
+            suggestion=f'add it: "{_ZERO}": {{"stage": 2}}, or stage 0 to train without ZeRO',
         )
     elif isinstance(subject.config[_ZERO], bool):
         yield Fault(
             field=_ZERO,
-            message=f"{_ZERO}={shown(subject.config[_ZERO])}: DeepSpeed still reads a boolean, but "
-            "accelerate looks for keys in it and stops with an AttributeError",
+            message=f"{_ZERO}={format_value(subject.config[_ZERO])}: DeepSpeed still reads a "
+            "boolean, but accelerate looks for keys in it and stops with an AttributeError",
             suggestion=f'write "{_ZERO}": {{"stage": {int(subject.config[_ZERO])}}}',
         )
     if _is_zero(dotted.get(subject.config, _WARMUP)) and subject.launch.hf_args is None:
@@ -59,10 +61,10 @@ def hf_saves_shards(subject: Subject) -> Iterator[Fault]:
     """Stage 3 without gathering on save: a checkpoint holds shards and no model file.
 
     With `stage3_gather_16bit_weights_on_model_save` false, which is the default and what accelerate
-    puts for "auto", `save_model` cannot collect the weights; the Trainer writes DeepSpeed's own
+    writes for "auto", `save_model` cannot collect the weights; the Trainer writes a DeepSpeed
     checkpoint instead (transformers, trainer.py: save_model), Accelerate's `get_state_dict` raises.
 
-    Set it to true, or turn the checkpoint into a model file afterwards: `zero_to_fp32.py` in it.
+    Suggestion: set it to true, or convert the checkpoint with the `zero_to_fp32.py` in it.
     """
     gathers = subject.value(_GATHER, default=False)
     if (
@@ -73,7 +75,7 @@ def hf_saves_shards(subject: Subject) -> Iterator[Fault]:
         key = subject.spelled(_GATHER)
         yield Fault(
             field=key,
-            message=f"{key}={shown(gathers)}: saved checkpoints hold shards and no model file",
+            message=f"{key}={format_value(gathers)}: saved checkpoints hold shards, not a model",
             suggestion="set it to true, or run zero_to_fp32.py on what is saved",
         )
 

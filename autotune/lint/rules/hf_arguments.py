@@ -1,4 +1,4 @@
-"""The ds_config beside Hugging Face's TrainingArguments (`--hf-args`).
+"""The ds_config compared with Hugging Face's TrainingArguments (`--hf-args`).
 
 Source: transformers 5.24, integrations/deepspeed.py: `HfTrainerDeepSpeedConfig` and
 `deepspeed_optim_sched`; accelerate 1.15, utils/dataclasses.py: `DeepSpeedPlugin`.
@@ -11,7 +11,7 @@ from autotune import dotted
 from autotune.ds_config.fields.table import default_of
 from autotune.job.launcher import Launcher
 from autotune.lint.finding import RefusedBy, Severity
-from autotune.lint.format_value import shown
+from autotune.lint.format_value import format_value
 from autotune.lint.rule import Fault, rule
 from autotune.lint.rules.auto import AUTO
 from autotune.lint.rules.batch import STEPS, TRAIN
@@ -27,7 +27,7 @@ _READ_FROM_BLOCK = {
     "optimizer.params.eps": "adam_epsilon",
     "scheduler.params.warmup_num_steps": "warmup_steps",
 }
-"""What the Trainer leaves to DeepSpeed's own default where a block lacks the key."""
+"""What the Trainer leaves to DeepSpeed's default where a block lacks the key."""
 _SAME_SCHEDULER = {
     "constant": "WarmupLR",
     "constant_with_warmup": "WarmupLR",
@@ -35,20 +35,22 @@ _SAME_SCHEDULER = {
 }
 _DEFAULT_SCHEDULER = "linear"
 _DEFAULT_OPTIMIZER = "adamw"
-"""What the usual `optim` begins with; nobody chose it."""
+"""The default of `optim` begins with it, so it is not a choice."""
 
 
 @rule("hf-mismatch", Severity.ERROR, refused_by=RefusedBy.LAUNCHER)
 def hf_mismatch(subject: Subject) -> Iterator[Fault]:
     """A value differs from the TrainingArguments that the Trainer is given (`--hf-args`).
 
-    The Trainer compares every value that both files hold and refuses the run at any difference
+    The Trainer compares every value that both files set and refuses the run at any difference
     (transformers, integrations/deepspeed.py: HfTrainerDeepSpeedConfig.fill_match). A string counts
     as different from the number in it: the Trainer's message then reads "8 vs 8".
 
-    Write "auto" in the ds_config, so that each value stands in one place. A file of
-    TrainingArguments that names an `output_dir` is taken for complete: what it does not say has the
-    default of transformers. Of one that does not, only what it says is compared.
+    A file of TrainingArguments that sets `output_dir` is treated as complete: an argument that it
+    does not set has the default of transformers. Otherwise only the arguments that it sets are
+    compared.
+
+    Suggestion: write "auto" in the ds_config, so that each value is set in one place.
     """
     arguments = _arguments(subject)
     if arguments is None:
@@ -69,16 +71,17 @@ def hf_mismatch(subject: Subject) -> Iterator[Fault]:
 
 
 @rule("hf-unheard", Severity.WARNING)
-def hf_unheard(subject: Subject) -> Iterator[Fault]:
-    """One of the TrainingArguments has no effect, because the ds_config stands in its place.
+def hf_ignored(subject: Subject) -> Iterator[Fault]:
+    """One of the TrainingArguments has no effect, because the ds_config overrides it.
 
-    With an `optimizer` block the Trainer builds none of its own, whatever `optim` says, and with a
-    `scheduler` block `lr_scheduler_type` is not read (transformers, integrations/deepspeed.py:
-    deepspeed_optim_sched). What such a block does not say has DeepSpeed's default and not the
+    With an `optimizer` block the Trainer does not build an optimizer, whatever `optim` is, and with
+    a `scheduler` block `lr_scheduler_type` is not read (transformers, integrations/deepspeed.py:
+    deepspeed_optim_sched). A key that such a block does not set has DeepSpeed's default, not the
     Trainer's value. Gradients are clipped by DeepSpeed alone, so `max_grad_norm` needs
     `gradient_clipping`.
 
-    Write "auto" for the missing key, or leave the block out and let the Trainer build its own.
+    Suggestion: write "auto" for the missing key, or leave the block out and let the Trainer build
+    it.
     """
     arguments = _arguments(subject)
     if arguments is None:
@@ -88,10 +91,10 @@ def hf_unheard(subject: Subject) -> Iterator[Fault]:
         if subject.section(block) is not None and _is_missing(subject, key):
             given = arguments.get(argument)
             if given:
-                yield _unheard(key, argument, given)
+                yield _ignored(key, argument, given)
     norm = arguments.get("max_grad_norm")
     if norm is not None and _is_missing(subject, _CLIPPING) and norm != default_of(_CLIPPING):
-        yield _unheard(_CLIPPING, "max_grad_norm", norm)
+        yield _ignored(_CLIPPING, "max_grad_norm", norm)
     yield from _other_types(subject, arguments)
 
 
@@ -99,11 +102,11 @@ def hf_unheard(subject: Subject) -> Iterator[Fault]:
 def hf_unsupported(subject: Subject) -> Iterator[Fault]:
     """The Trainer refuses one of its arguments together with DeepSpeed.
 
-    `auto_find_batch_size` does not work at ZeRO stage 3, and `save_only_model` not along with
-    `load_best_model_at_end`, at any stage (transformers, trainer.py: Trainer.__init__ after
+    `auto_find_batch_size` does not work at ZeRO stage 3, and `save_only_model` does not work with
+    `load_best_model_at_end` at any stage (transformers, trainer.py: Trainer.__init__ after
     `propagate_args_to_deepspeed`).
 
-    Switch the argument off.
+    Suggestion: switch the argument off.
     """
     arguments = _arguments(subject)
     if arguments is None:
@@ -124,7 +127,7 @@ def hf_unsupported(subject: Subject) -> Iterator[Fault]:
         )
 
 
-RULES = (hf_mismatch, hf_unheard, hf_unsupported)
+RULES = (hf_mismatch, hf_ignored, hf_unsupported)
 
 
 def _arguments(subject: Subject) -> Mapping[str, Any] | None:
@@ -136,47 +139,47 @@ def _is_missing(subject: Subject, key: str) -> bool:
 
 
 def _mismatch(expected: Expected, value: Any, *, form: str) -> Fault:
-    # Of an Accelerate YAML the Trainer overrides the precision with its own, and says nothing.
+    # The Trainer silently overrides the precision of an Accelerate YAML.
     overridden = form == "accelerate" and expected.key.endswith("16.enabled")
-    outcome = "the Trainer takes its own" if overridden else "the Trainer refuses the pair"
+    outcome = "the Trainer uses its value" if overridden else "the Trainer refuses the pair"
     return Fault(
         field=expected.key,
-        message=f"{expected.key}={shown(value)} in the ds_config, but {expected.argument}="
-        f"{shown(expected.value)} in TrainingArguments: {outcome}",
+        message=f"{expected.key}={format_value(value)} in the ds_config, but {expected.argument}="
+        f"{format_value(expected.value)} in TrainingArguments: {outcome}",
         suggestion="give both the same" if overridden else 'write "auto" in the ds_config',
         severity=Severity.WARNING if overridden else None,
-        refused_by=RefusedBy.NOBODY if overridden else None,
+        refused_by=RefusedBy.NOTHING if overridden else None,
     )
 
 
 def _left_out(subject: Subject, steps: float) -> Fault:
-    refused = TRAIN in subject.config  # which then is no product of the three any more
+    refused = TRAIN in subject.config  # it no longer equals the product
     return Fault(
         field=STEPS,
         message=f"{STEPS} is missing in the ds_config, so accelerate takes 1, but "
-        f"{STEPS}={shown(steps)} in TrainingArguments",
+        f"{STEPS}={format_value(steps)} in TrainingArguments",
         suggestion='write "auto"',
         severity=None if refused else Severity.WARNING,
-        refused_by=None if refused else RefusedBy.NOBODY,
+        refused_by=None if refused else RefusedBy.NOTHING,
     )
 
 
-def _unheard(key: str, argument: str, given: Any) -> Fault:
+def _ignored(key: str, argument: str, given: Any) -> Fault:
     return Fault(
         field=key,
         message=f"{key} is missing in the ds_config, so DeepSpeed takes its default, and "
-        f"{argument}={shown(given)} in TrainingArguments has no effect",
+        f"{argument}={format_value(given)} in TrainingArguments has no effect",
         suggestion=f'write "auto" for {key}',
     )
 
 
 def _other_types(subject: Subject, arguments: Mapping[str, Any]) -> Iterator[Fault]:
-    """Yield an optimizer or scheduler that is named otherwise in TrainingArguments."""
+    """Yield an optimizer or scheduler that differs from the one in TrainingArguments."""
     optimizer, wanted = dotted.get(subject.config, "optimizer.type"), arguments.get("optim")
     if isinstance(optimizer, str) and isinstance(wanted, str):
         same = optimizer.lower() in wanted.lower() or wanted.startswith(_DEFAULT_OPTIMIZER)
         if not same:
-            yield _other_type("optimizer", optimizer, argument=f"optim={shown(wanted)}")
+            yield _other_type("optimizer", optimizer, argument=f"optim={format_value(wanted)}")
     scheduler, wanted = (
         dotted.get(subject.config, "scheduler.type"),
         arguments.get("lr_scheduler_type"),
@@ -184,13 +187,15 @@ def _other_types(subject: Subject, arguments: Mapping[str, Any]) -> Iterator[Fau
     if isinstance(scheduler, str) and isinstance(wanted, str):
         same = wanted == _DEFAULT_SCHEDULER or _SAME_SCHEDULER.get(wanted) == scheduler
         if not same:
-            yield _other_type("scheduler", scheduler, argument=f"lr_scheduler_type={shown(wanted)}")
+            yield _other_type(
+                "scheduler", scheduler, argument=f"lr_scheduler_type={format_value(wanted)}"
+            )
 
 
 def _other_type(block: str, name: str, *, argument: str) -> Fault:
     return Fault(
         field=f"{block}.type",
-        message=f"{block}.type={shown(name)} in the ds_config is used, and {argument} in "
+        message=f"{block}.type={format_value(name)} in the ds_config is used, and {argument} in "
         "TrainingArguments has no effect",
         suggestion=f"leave the {block} block out, or name the same in both",
     )

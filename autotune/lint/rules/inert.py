@@ -8,7 +8,7 @@ from autotune.ds_config.fields.table import field_of
 from autotune.ds_config.inert import inert_keys
 from autotune.ds_config.key_aliases import is_superseded
 from autotune.lint.finding import Fix, Severity
-from autotune.lint.format_value import shown
+from autotune.lint.format_value import format_value
 from autotune.lint.rule import Fault, rule
 from autotune.lint.subject import Subject
 
@@ -18,20 +18,22 @@ _ZEROPP = ("zero_optimization.zero_hpz_", "zero_optimization.zero_quantized_")
 
 @rule("cannot-act", Severity.NOTE)
 def cannot_act(subject: Subject) -> Iterator[Fault]:
-    """A key is there and cannot act: the run is the same without it.
+    """A key has no effect: the run is the same without it.
 
     Most are left over from another stage: `stage3_*` and `sub_group_size` below ZeRO 3,
-    `allgather_bucket_size` at stage 3, everything but the stage at stage 0. `autotune` holds a list
-    read in DeepSpeed's source, key by key (`autotune/ds_config/inert_zero.py`). The rest of a block
-    that is switched off, by `"enabled": false` or `"device": "none"`, is not told: that is how such
-    blocks are written.
+    `allgather_bucket_size` at stage 3, everything but the stage at stage 0. The list was read in
+    DeepSpeed's source, key by key (`autotune/ds_config/inert_zero.py`). The other keys of a block
+    that is switched off, by `"enabled": false` or `"device": "none"`, are not reported: such blocks
+    are usually written this way.
 
-    Harmless, so a note. Where an effect was plainly expected, as with `offload_param` or ZeRO++
-    below stage 3, rules of their own warn.
+    Harmless, so a note. Where an effect was clearly expected, as with `offload_param` or ZeRO++
+    below stage 3, another rule warns.
+
+    Suggestion: remove it.
     """
     together: dict[tuple[str, str], list[str]] = {}
     for key, why in inert_keys(subject.flat, world_size=subject.launch.data_parallel).items():
-        if _is_told_elsewhere(subject, key) or _is_switched_off(subject.config, key):
+        if _has_other_rule(subject, key) or _is_switched_off(subject.config, key):
             continue
         section = key.rpartition(".")[0]
         together.setdefault((section, why), []).append(key)
@@ -50,14 +52,14 @@ def _fault(subject: Subject, keys: list[str], why: str) -> Fault:
     likewise = f"; likewise {', '.join(leaves[1:])}" if others else ""
     return Fault(
         field=first,
-        message=f"{first}={shown(value)}: cannot act: {why}{likewise}",
+        message=f"{first}={format_value(value)}: cannot act: {why}{likewise}",
         suggestion=f"remove {', '.join(leaves)}",
         fix=Fix(drop=frozenset(keys)),
     )
 
 
-def _is_told_elsewhere(subject: Subject, key: str) -> bool:
-    """Whether another rule tells of a key: an old name, a name given twice, an effect expected."""
+def _has_other_rule(subject: Subject, key: str) -> bool:
+    """Whether another rule reports the key: an old name, a duplicate, an expected effect."""
     field = field_of(key)
     if (field is not None and field.deprecated) or is_superseded(key, subject.flat):
         return True

@@ -1,4 +1,4 @@
-"""Offload to NVMe: paths, buffers and asynchronous file access."""
+"""Offload to NVMe: paths, buffers and asynchronous I/O."""
 
 from collections.abc import Iterator
 
@@ -22,9 +22,9 @@ _SECTOR_BYTES = 512
 _SMALLEST_SWAPPED_BYTES = 1024**2
 """`runtime/swap_tensor/utils.py: MIN_AIO_BYTES`."""
 _USUAL_EMBEDDING = 32_000 * 4_096
-"""Elements; LLaMA-7B. Smaller models have no use for NVMe."""
+"""Elements of LLaMA-7B's embedding. Smaller models do not need NVMe."""
 _SMALL_EMBEDDING = 50_272 * 2_048
-"""Elements of OPT-1.3B's, the smallest that anybody would swap to a drive."""
+"""Elements of OPT-1.3B's embedding, the smallest model for which NVMe is plausible."""
 _ADAM_BUFFERS = {"adam": 4, "adamw": 4, "lion": 3, "adagrad": 3}
 """A parameter's master weights, its optimizer states and its gradient."""
 
@@ -35,11 +35,13 @@ def _swaps(subject: Subject, what: str) -> bool:
 
 @rule("nvme-path", Severity.ERROR, refused_by=RefusedBy.INIT)
 def nvme_path(subject: Subject) -> Iterator[Fault]:
-    """Offload to NVMe without saying where the NVMe is.
+    """Offload to NVMe without a path.
 
     `nvme_path` has no default. For parameters `runtime/zero/partition_parameters.py:
-    _validate_remote_device` asserts that it is there; for the optimizer `runtime/zero/stage3.py:
-    _configure_tensor_swapping` joins it to a path and ends in a bare TypeError.
+    _validate_remote_device` asserts that it is set; for the optimizer `runtime/zero/stage3.py:
+    _configure_tensor_swapping` joins it to a path and raises a bare TypeError.
+
+    Suggestion: name a folder on a local NVMe drive, such as "/local_nvme".
     """
     for what, section in (("param", _PARAM), ("optimizer", _OPTIMIZER)):
         key = f"{section}.nvme_path"
@@ -66,10 +68,12 @@ def nvme_buffer_size(subject: Subject) -> Iterator[Fault]:
     """A buffer for parameters on NVMe is smaller than the largest parameter.
 
     `runtime/swap_tensor/partitioned_param_swapper.py: get_buffer` asserts that a rank's part of
-    each parameter fits one buffer of `offload_param.buffer_size` elements (1e8 by default).
-    The largest one is the embedding as a rule: vocabulary x hidden size, divided by the ranks.
-    Without a model a warning is given where a 7B model's embedding would not fit, and an error
-    where not even that of a 1.3B model with 50,000 words would, which nobody swaps to NVMe.
+    each parameter fits one buffer of `offload_param.buffer_size` elements (1e8 by default). The
+    largest one is usually the embedding: vocabulary x hidden size, divided by the ranks. Without a
+    model the rule warns where the embedding of a 7B model would not fit, and reports an error where
+    not even that of a 1.3B model with 50,000 tokens would.
+
+    Suggestion: set it to at least vocabulary x hidden size / ranks.
     """
     key, ranks = f"{_PARAM}.buffer_size", subject.launch.data_parallel
     size, known = number(subject, key), _largest_parameter(subject)
@@ -79,7 +83,7 @@ def nvme_buffer_size(subject: Subject) -> Iterator[Fault]:
     surely = known is not None or size * ranks < _SMALL_EMBEDDING
     width_bytes = 4 if precision(subject) == "fp32" else 2
     least_bytes = max(_SMALLEST_SWAPPED_BYTES, number(subject, "aio.block_size") or 0)
-    # What is smaller than one file access stays in host memory.
+    # A tensor smaller than one file access stays in host memory.
     if part <= size or part * width_bytes < least_bytes:
         return
     whose = "the largest parameter" if known is not None else "the embedding of a 7B model"
@@ -94,13 +98,15 @@ def nvme_buffer_size(subject: Subject) -> Iterator[Fault]:
 
 @rule("nvme-buffer-count", Severity.ERROR, refused_by=RefusedBy.INIT)
 def nvme_buffer_count(subject: Subject) -> Iterator[Fault]:
-    """There are too few buffers for what is on NVMe.
+    """There are too few buffers for the tensors on NVMe.
 
     Each parameter in use occupies a buffer (`runtime/swap_tensor/partitioned_param_swapper.py:
     get_buffer`). A step of the optimizer needs one for the master weights, each state and the
     gradient, four for Adam (`partitioned_optimizer_swapper.py: swap_in_optimizer_state`);
     `pipeline_read` and `pipeline_write` each keep another such set in flight as soon as a rank has
     more than one sub-group.
+
+    Suggestion: raise `buffer_count`, or switch `pipeline_read` and `pipeline_write` off.
     """
     key = f"{_PARAM}.buffer_count"
     if _swaps(subject, "param") and number(subject, key) == 0:
@@ -142,10 +148,12 @@ def _has_sub_groups(subject: Subject) -> bool:
 
 @rule("aio-value", Severity.ERROR, refused_by=RefusedBy.INIT)
 def aio_value(subject: Subject) -> Iterator[Fault]:
-    """A size or count of the aio section is not positive.
+    """A size or count in the aio section is not positive.
 
-    DeepSpeed takes the section as it is (`runtime/swap_tensor/aio_config.py: get_aio_config`) and
-    hands it to its C++ file access, which cannot work in blocks of nothing.
+    DeepSpeed does not check the section (`runtime/swap_tensor/aio_config.py: get_aio_config`) and
+    passes it to its C++ file access, which needs positive sizes.
+
+    Suggestion: remove it for DeepSpeed's default.
     """
     if not (_swaps(subject, "param") or _swaps(subject, "optimizer")):
         return
@@ -162,10 +170,12 @@ def aio_value(subject: Subject) -> Iterator[Fault]:
 
 @rule("aio-alignment", Severity.WARNING)
 def aio_alignment(subject: Subject) -> Iterator[Fault]:
-    """`aio.block_size` is no multiple of a disk's sector.
+    """`aio.block_size` is not a multiple of the disk's sector size.
 
-    `csrc/aio/common/deepspeed_aio_common.cpp: open_file` opens files with O_DIRECT, which reads
-    and writes whole sectors only.
+    `csrc/aio/common/deepspeed_aio_common.cpp: open_file` opens files with O_DIRECT, which reads and
+    writes whole sectors only.
+
+    Suggestion: 1048576 is DeepSpeed's default.
     """
     size = number(subject, "aio.block_size")
     swapped = _swaps(subject, "param") or _swaps(subject, "optimizer")
@@ -183,7 +193,9 @@ def gds_device(subject: Subject) -> Iterator[Fault]:
     """GPUDirect Storage is switched on.
 
     `runtime/swap_tensor/aio_config.py: get_aio_config` asserts a CUDA device, and the op needs
-    NVIDIA's cufile library on every node; a run elsewhere is refused.
+    NVIDIA's cufile library on every node.
+
+    Suggestion: check with `ds_report`, or remove it.
     """
     if value_of(subject, "aio.use_gds") is True:
         yield fault(

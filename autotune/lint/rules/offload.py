@@ -1,8 +1,8 @@
-"""What is moved to the host, against the stage and against the optimizer."""
+"""Offload to the host, checked against the ZeRO stage and the optimizer."""
 
 from collections.abc import Iterator
 
-from autotune.job.cpu_threads import VARIABLE, RankLauncher, threads_by_launcher
+from autotune.job.cpu_threads import VARIABLE, launch_commands, threads_by_launcher
 from autotune.job.launcher import Launcher
 from autotune.lint.config_values import (
     ZERO,
@@ -38,16 +38,18 @@ _MAPPED_OPTIM = frozenset(
         "paged_lion_32bit",
     )
 )
-"""What TrainingArguments call them."""
+"""Their names in TrainingArguments."""
 
 
 @rule("offload-param-stage", Severity.WARNING)
 def offload_param_stage(subject: Subject) -> Iterator[Fault]:
-    """Parameters are to be offloaded below stage 3.
+    """Parameter offload is configured below stage 3.
 
     Only stage 3 divides parameters among the ranks, and only it moves them to the host or to NVMe
-    (`runtime/engine.py: _configure_zero_optimizer` hands `offload_param` to no other stage). Below
-    it the section is accepted, ignored, and every rank holds all parameters.
+    (`runtime/engine.py: _configure_zero_optimizer` passes `offload_param` to no other stage). Below
+    it the section is accepted and ignored, and every rank holds all parameters.
+
+    Suggestion: remove it, or use stage 3.
     """
     stage, device = subject.zero_stage, offload_device(subject, "param")
     if stage is None or stage == 3 or device in (None, "none"):
@@ -64,12 +66,14 @@ def offload_param_stage(subject: Subject) -> Iterator[Fault]:
 
 @rule("offload-optimizer-stage", Severity.ERROR, refused_by=RefusedBy.INIT)
 def offload_optimizer_stage(subject: Subject) -> Iterator[Fault]:
-    """The optimizer is to be offloaded without ZeRO.
+    """Optimizer offload is configured without ZeRO.
 
-    `runtime/engine.py: zero_use_cpu_optimizer` asks for the device alone, whatever the stage: with
-    stage 0 DeepSpeedCPUAdam is built for parameters that stay on the GPU, and its first step
-    asserts that they are on the CPU (`ops/adam/cpu_adam.py: step`). With an optimizer that runs
-    anywhere (`torch_adam`, SGD) the section does nothing.
+    `runtime/engine.py: zero_use_cpu_optimizer` checks only the device, not the stage: with stage 0
+    DeepSpeedCPUAdam is built for parameters that stay on the GPU, and its first step asserts that
+    they are on the CPU (`ops/adam/cpu_adam.py: step`). With an optimizer that runs anywhere
+    (`torch_adam`, SGD) the section does nothing.
+
+    Suggestion: use stage 1, 2 or 3, or remove the section.
     """
     device = offload_device(subject, "optimizer")
     if subject.zero_stage != 0 or device in (None, "none"):
@@ -82,13 +86,13 @@ def offload_optimizer_stage(subject: Subject) -> Iterator[Fault]:
         if elsewhere
         else "without ZeRO the parameters stay on the GPU, where the CPU optimizer cannot step"
     )
-    # The stage may not be written at all; then there is one place to name.
+    # Where the file does not set the stage, only the section is reported.
     for key in (_OPTIMIZER, *([f"{ZERO}.stage"] if is_set(subject, f"{ZERO}.stage") else [])):
-        said = text if key == _OPTIMIZER else f"{_OPTIMIZER} needs ZeRO stage 1, 2 or 3"
+        rule_text = text if key == _OPTIMIZER else f"{_OPTIMIZER} needs ZeRO stage 1, 2 or 3"
         yield fault(
             subject,
             key,
-            said,
+            rule_text,
             suggestion=f"set {ZERO}.stage to 1, 2 or 3, or remove {_OPTIMIZER}",
             severity=severity,
         )
@@ -96,26 +100,30 @@ def offload_optimizer_stage(subject: Subject) -> Iterator[Fault]:
 
 @rule("nvme-stage", Severity.WARNING)
 def nvme_stage(subject: Subject) -> Iterator[Fault]:
-    """The optimizer is to be offloaded to NVMe below stage 3.
+    """Optimizer offload to NVMe is configured below stage 3.
 
-    Stages 1 and 2 only ask whether the device is "none" (`runtime/zero/stage_1_and_2.py:
-    __init__`): the optimizer state then fills the host's memory, and NVMe is never touched.
+    Stages 1 and 2 only check whether the device is "none" (`runtime/zero/stage_1_and_2.py:
+    __init__`): the optimizer state then stays in host memory, and NVMe is not used.
+
+    Suggestion: use stage 3, or the device "cpu".
     """
     if subject.zero_stage in (1, 2) and offload_device(subject, "optimizer") == "nvme":
         yield fault(
             subject,
             f"{_OPTIMIZER}.device",
-            f"ZeRO stage {subject.zero_stage} takes nvme for cpu: the state stays in host memory",
+            f"ZeRO stage {subject.zero_stage} treats nvme as cpu: the state stays in host memory",
             suggestion=f'set {ZERO}.stage to 3 for NVMe, or the device to "cpu"',
         )
 
 
 @rule("partial-offload-stage", Severity.ERROR, refused_by=RefusedBy.PARSE)
 def partial_offload_stage(subject: Subject) -> Iterator[Fault]:
-    """A part of the optimizer is to be offloaded below stage 3.
+    """Partial optimizer offload is configured below stage 3.
 
-    `runtime/zero/config.py: offload_ratio_check` asserts stage 3 where
-    `offload_optimizer.ratio` is below 1, whatever the device.
+    `runtime/zero/config.py: offload_ratio_check` asserts stage 3 where `offload_optimizer.ratio` is
+    below 1, whatever the device.
+
+    Suggestion: remove `ratio`, or use stage 3.
     """
     ratio, stage = number(subject, _RATIO), subject.zero_stage
     if stage is not None and stage < 3 and ratio is not None and 0 <= ratio < 1:
@@ -129,10 +137,12 @@ def partial_offload_stage(subject: Subject) -> Iterator[Fault]:
 
 @rule("partial-offload-optimizer", Severity.ERROR, refused_by=RefusedBy.INIT)
 def partial_offload_optimizer(subject: Subject) -> Iterator[Fault]:
-    """A part of the optimizer is to be offloaded with another optimizer than DeepSpeed's CPU Adam.
+    """Partial optimizer offload is configured without DeepSpeed's CPU Adam.
 
     `runtime/zero/stage3.py: __init__` asserts DeepSpeedCPUAdam where `offload_optimizer.ratio` is
-    not 1: the part that stays on the GPU is stepped by a copy of its settings.
+    not 1: the part that stays on the GPU is stepped with a copy of its settings.
+
+    Suggestion: set `optimizer.type` to "AdamW" without `torch_adam`, or remove the ratio.
     """
     ratio = number(subject, _RATIO)
     if subject.zero_stage != 3 or ratio is None or not 0 <= ratio < 1:
@@ -154,13 +164,16 @@ def partial_offload_optimizer(subject: Subject) -> Iterator[Fault]:
 
 @rule("offload-client-optimizer", Severity.ERROR, refused_by=RefusedBy.INIT)
 def offload_client_optimizer(subject: Subject) -> Iterator[Fault]:
-    """The program's own optimizer is to be offloaded.
+    """Offload is configured for an optimizer that the program creates.
 
     With offload `runtime/engine.py: _configure_optimizer` takes only DeepSpeedCPUAdam and
-    DeepSpeedCPULion from the program, unless `zero_force_ds_cpu_optimizer` is false.
-    Accelerate builds DeepSpeed's optimizer in its place (`accelerate/utils/deepspeed.py:
-    map_pytorch_optim_to_deepspeed`), and takes DeepSpeedCPUAdam for whatever it does not know:
-    the Trainer's `optim` of adafactor or an 8-bit Adam among them.
+    DeepSpeedCPULion from the program, unless `zero_force_ds_cpu_optimizer` is false. Accelerate
+    replaces it with DeepSpeed's optimizer (`accelerate/utils/deepspeed.py:
+    map_pytorch_optim_to_deepspeed`), and with DeepSpeedCPUAdam where it has no equivalent, such as
+    for the Trainer's adafactor or an 8-bit Adam.
+
+    Suggestion: create DeepSpeedCPUAdam, write an `optimizer` section, or set
+    `zero_force_ds_cpu_optimizer` to false (slow).
     """
     client = subject.launch.client_optimizer or _trainers_optimizer(subject)
     if client is None or offload_device(subject, "optimizer") in (None, "none"):
@@ -181,14 +194,14 @@ def offload_client_optimizer(subject: Subject) -> Iterator[Fault]:
         yield fault(
             subject,
             key,
-            f"{client} of the program is not DeepSpeedCPUAdam, which offload insists on",
+            f"{client} of the program is not DeepSpeedCPUAdam, which offload requires",
             suggestion="build deepspeed.ops.adam.DeepSpeedCPUAdam, or write an optimizer section, "
             f"or set {_FORCE} to false (slow)",
         )
 
 
 def _trainers_optimizer(subject: Subject) -> str | None:
-    """Return `optim` where the Trainer builds the optimizer and Accelerate has none for it."""
+    """Return `optim` where the Trainer builds the optimizer and Accelerate has no equivalent."""
     arguments = subject.launch.hf_args
     if arguments is None or subject.section("optimizer") is not None:
         return None
@@ -198,10 +211,12 @@ def _trainers_optimizer(subject: Subject) -> str | None:
 
 @rule("offload-lamb", Severity.ERROR, refused_by=RefusedBy.INIT)
 def offload_lamb(subject: Subject) -> Iterator[Fault]:
-    """Lamb is to be offloaded.
+    """Offload is configured with Lamb.
 
     DeepSpeed's Lamb is a CUDA kernel that refuses tensors on the CPU
-    (`csrc/lamb/fused_lamb_cuda.cpp: lamb`), and there is none for the CPU.
+    (`csrc/lamb/fused_lamb_cuda.cpp: lamb`), and has no CPU version.
+
+    Suggestion: remove the offload, or set `optimizer.type` to "AdamW".
     """
     offloaded = offload_device(subject, "optimizer") in ("cpu", "nvme")
     if offloaded and configured_optimizer(subject) == "lamb":
@@ -221,7 +236,10 @@ def offload_cpu_threads(subject: Subject) -> Iterator[Fault]:
     `torchrun` with several ranks on a node and `accelerate launch` set it to 1 (torch:
     `distributed/run.py: config_from_args`; accelerate: `commands/launch.py:
     _validate_launch_command`). With 1.3B parameters on one H200 a step then takes 3.3 s, with 8
-    threads 0.9 s. Not judged where `--cpu-threads` is given, or the launcher is not known.
+    threads 0.9 s. Not judged where `--cpu-threads` is given, or the launcher is unknown.
+
+    Suggestion: set `OMP_NUM_THREADS` to the cores of a node divided by its ranks, and give
+    `--cpu-threads`.
     """
     launch = subject.launch
     if launch.started_by is None or launch.cpu_threads is not None:
@@ -230,32 +248,29 @@ def offload_cpu_threads(subject: Subject) -> Iterator[Fault]:
     if subject.zero_stage not in (1, 2, 3) or device not in ("cpu", "nvme"):
         return
     local_ranks = launch.gpus // (launch.nodes or 1) if launch.gpus else 2
-    # 2 stands for any number above 1: only whether it is 1 thread is asked.
+    # 2 represents any number above 1: only whether it is 1 thread matters.
     if threads_by_launcher(launch.started_by, cores=2, local_ranks=local_ranks) > 1:
         return
-    share = "cores of a node / ranks on it"
+    how = launch_commands("N")[launch.started_by]
     yield fault(
         subject,
         _OPTIMIZER,
-        f"{launch.started_by} sets {VARIABLE}=1 where it is not given, and the optimizer steps on "
+        f"{launch.started_by} sets {VARIABLE}=1 unless it is given, and the optimizer steps on "
         "the CPU: one thread a rank makes it several times slower",
-        suggestion=f"launch with {VARIABLE}={share}"
-        + (
-            f" (accelerate launch --num_cpu_threads_per_process {share})"
-            if launch.started_by is RankLauncher.ACCELERATE
-            else ""
-        )
-        + ", and give --cpu-threads",
+        suggestion=f"launch with `{how}`, N being the cores of a node divided by its ranks, and "
+        "give --cpu-threads N",
     )
 
 
 @rule("super-offload", Severity.ERROR, refused_by=RefusedBy.INIT)
 def super_offload(subject: Subject) -> Iterator[Fault]:
-    """SuperOffload without what it needs.
+    """SuperOffload is configured without what it needs.
 
-    `runtime/superoffload/superoffload_stage3.py: __init__` steps with its own CPU Adam in a
-    process of its own and reads betas, eps and amsgrad of the optimizer; below stage 3
-    `super_offload` is ignored.
+    `runtime/superoffload/superoffload_stage3.py: __init__` steps with a CPU Adam in a separate
+    process and reads betas, eps and amsgrad of the optimizer; below stage 3 `super_offload` is
+    ignored.
+
+    Suggestion: use stage 3 with AdamW, or remove it.
     """
     key = f"{_OPTIMIZER}.super_offload"
     if not flag(subject, key):

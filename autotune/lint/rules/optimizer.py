@@ -1,4 +1,4 @@
-"""The optimizer: its name, and whether ZeRO and DeepSpeed's step take it."""
+"""The optimizer: its name, and whether ZeRO and DeepSpeed's step support it."""
 
 import difflib
 from collections.abc import Iterator
@@ -27,18 +27,19 @@ _PROPER = {
     "muon": "Muon",
 }
 _REMOVED = {"onebitadam": "AdamW", "onebitlamb": "Lamb", "zerooneadam": "AdamW"}
-"""1-bit optimizers, gone from DeepSpeed 0.19."""
+"""1-bit optimizers, removed in DeepSpeed 0.19."""
 _NS_METHODS = ("gram", "standard")
 
 
 @rule("unknown-optimizer", Severity.ERROR, refused_by=RefusedBy.INIT)
 def unknown_optimizer(subject: Subject) -> Iterator[Fault]:
-    """DeepSpeed knows no optimizer of this name.
+    """DeepSpeed has no optimizer of this name.
 
-    `runtime/engine.py: _do_sanity_check` takes its own names in any case (Adam, AdamW, Adagrad,
-    Lamb, Lion, Muon, MuAdam, MuAdamW, MuSGD), else classes of `torch.optim` as torch spells them.
-    The 1-bit optimizers OneBitAdam, OneBitLamb and ZeroOneAdam are gone. An optimizer of your own
-    is handed to `deepspeed.initialize`, not named here.
+    `runtime/engine.py: _do_sanity_check` accepts DeepSpeed's names in any case (Adam, AdamW,
+    Adagrad, Lamb, Lion, Muon, MuAdam, MuAdamW, MuSGD), else classes of `torch.optim` as torch
+    spells them. The 1-bit optimizers OneBitAdam, OneBitLamb and ZeroOneAdam were removed.
+
+    Suggestion: use one of these names, or pass your optimizer to `deepspeed.initialize`.
     """
     name = configured_optimizer(subject)
     if name is None or name in OWN or name in TORCH:
@@ -47,16 +48,16 @@ def unknown_optimizer(subject: Subject) -> Iterator[Fault]:
     instead = _REMOVED.get(name.lower())
     near = difflib.get_close_matches(name.lower(), known, n=1)
     if instead:
-        text, way_out = "has left DeepSpeed", f'use "{instead}"'
+        text, suggestion = "was removed from DeepSpeed", f'use "{instead}"'
     elif near:
-        text, way_out = "DeepSpeed knows no such optimizer", f'did you mean "{known[near[0]]}"?'
+        text, suggestion = "DeepSpeed has no such optimizer", f'did you mean "{known[near[0]]}"?'
     else:
-        text = "DeepSpeed knows no such optimizer"
-        way_out = f"use one of {', '.join([*_PROPER.values(), *TORCH])}, or hand your own to "
-        way_out += "deepspeed.initialize"
+        text = "DeepSpeed has no such optimizer"
+        suggestion = f"use one of {', '.join([*_PROPER.values(), *TORCH])}, or pass your own to "
+        suggestion += "deepspeed.initialize"
     spelling = known.get(name.lower())
     fix = Fix(put={_TYPE: spelling}) if spelling else None
-    yield fault(subject, _TYPE, text, suggestion=way_out, fix=fix)
+    yield fault(subject, _TYPE, text, suggestion=suggestion, fix=fix)
 
 
 @rule("optimizer-without-type", Severity.ERROR)
@@ -64,7 +65,9 @@ def optimizer_without_type(subject: Subject) -> Iterator[Fault]:
     """The optimizer section names no optimizer.
 
     `runtime/config.py: get_optimizer_name` then finds none, and `optimizer.params` is never read.
-    ZeRO stages 1 and 2 refuse to train without an optimizer, unless the program brings one.
+    ZeRO stages 1 and 2 refuse to train without an optimizer, unless the program creates one.
+
+    Suggestion: add a type, or remove the section.
     """
     section = subject.section("optimizer")
     if section and section.get("type") is None and "params" in section:
@@ -78,29 +81,34 @@ def optimizer_without_type(subject: Subject) -> Iterator[Fault]:
 
 @rule("two-optimizers", Severity.WARNING)
 def two_optimizers(subject: Subject) -> Iterator[Fault]:
-    """Both the program and the config bring an optimizer.
+    """Both the program and the config define an optimizer.
 
-    `runtime/engine.py: _configure_optimizer` takes the program's and never reads the section.
+    `runtime/engine.py: _configure_optimizer` uses the program's optimizer and does not read the
+    section.
+
+    Suggestion: remove the section, or pass no optimizer to `deepspeed.initialize`.
     """
     client = subject.launch.client_optimizer
     if client is not None and is_set(subject, _TYPE):
         yield fault(
             subject,
             _TYPE,
-            f"DeepSpeed takes the program's {client} and ignores the section",
-            suggestion="remove the section, or hand no optimizer to deepspeed.initialize",
+            f"DeepSpeed uses the program's {client} and ignores the section",
+            suggestion="remove the section, or pass no optimizer to deepspeed.initialize",
         )
 
 
 @rule("untested-optimizer", Severity.ERROR, refused_by=RefusedBy.INIT)
 def untested_optimizer(subject: Subject) -> Iterator[Fault]:
-    """ZeRO does not know the optimizer.
+    """The optimizer is not tested with ZeRO.
 
-    With ZeRO `runtime/engine.py: _do_optimizer_sanity_check` takes the optimizers of
+    With ZeRO `runtime/engine.py: _do_optimizer_sanity_check` accepts the optimizers of
     `runtime/zero/utils.py: ZERO_SUPPORTED_OPTIMIZERS` (Adam, AdamW, Adagrad, Lion, Muon and their
     CPU and fused forms) and any other only where `zero_allow_untested_optimizer` is true. ZeRO
-    flattens and divides parameters, so an optimizer that looks at a parameter's shape or norm
-    (Adafactor, Lamb, LARS) trains otherwise than without it. Hugging Face sets the key by itself.
+    flattens and divides parameters, so an optimizer that uses a parameter's shape or norm
+    (Adafactor, Lamb, LARS) trains differently. Hugging Face sets the key itself.
+
+    Suggestion: set the key to true if the optimizer works element by element, or use AdamW.
     """
     if not subject.zero_stage or subject.launch.launcher == Launcher.HF:
         return
@@ -122,10 +130,12 @@ def untested_optimizer(subject: Subject) -> Iterator[Fault]:
 
 @rule("impossible-optimizer", Severity.ERROR, refused_by=RefusedBy.INIT)
 def impossible_optimizer(subject: Subject) -> Iterator[Fault]:
-    """An optimizer of torch that cannot work in DeepSpeed's step.
+    """A torch optimizer that does not work in DeepSpeed's step.
 
     LBFGS evaluates the loss again in a closure, and `runtime/engine.py: _take_model_step` passes
     none; SparseAdam refuses the dense gradients that DeepSpeed reduces.
+
+    Suggestion: use AdamW.
     """
     name = configured_optimizer(subject)
     why = {"LBFGS": "needs a closure, which DeepSpeed's step does not pass"}
@@ -136,10 +146,12 @@ def impossible_optimizer(subject: Subject) -> Iterator[Fault]:
 
 @rule("lamb-loss-scale", Severity.ERROR, refused_by=RefusedBy.INIT)
 def lamb_loss_scale(subject: Subject) -> Iterator[Fault]:
-    """Lamb with a fixed loss scale.
+    """Lamb is used with a fixed loss scale.
 
     `runtime/engine.py: _do_sanity_check` asserts a dynamic loss scale (`fp16.loss_scale` 0) for
     Lamb, even where fp16 is off.
+
+    Suggestion: set it to 0, or remove it.
     """
     scale = number(subject, "fp16.loss_scale")
     if configured_optimizer(subject) == "lamb" and scale is not None and scale != 0:
@@ -153,11 +165,13 @@ def lamb_loss_scale(subject: Subject) -> Iterator[Fault]:
 
 @rule("muon", Severity.ERROR, refused_by=RefusedBy.INIT)
 def muon(subject: Subject) -> Iterator[Fault]:
-    """Muon with something that it does not support.
+    """Muon is combined with a setting that it does not support.
 
     Muon needs whole gradients: `runtime/zero/stage3.py: __init__` refuses it with `reduce_scatter`
     (on by default) and with quantized gradients. `ns_method` is gram or standard
     (`runtime/zero/muon/original_muon.py`).
+
+    Suggestion: set `reduce_scatter` or the quantization to false.
     """
     if configured_optimizer(subject) != "muon":
         return
@@ -185,7 +199,9 @@ def missing_mup(subject: Subject) -> Iterator[Fault]:
     """The optimizer comes from a package that DeepSpeed does not install.
 
     MuAdam, MuAdamW and MuSGD are imported from `mup`; without it `runtime/engine.py:
-    _configure_basic_optimizer` ends in an UnboundLocalError.
+    _configure_basic_optimizer` raises an UnboundLocalError.
+
+    Suggestion: `pip install mup`.
     """
     if configured_optimizer(subject) in ("muadam", "muadamw", "musgd"):
         yield fault(subject, _TYPE, "comes from the package mup", suggestion="pip install mup")

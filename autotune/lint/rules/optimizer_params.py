@@ -1,4 +1,4 @@
-"""What stands in `optimizer.params`: names and values."""
+"""The keys of `optimizer.params`: names and values."""
 
 import difflib
 import math
@@ -28,11 +28,13 @@ def _params(subject: Subject) -> dict[str, Any]:
 
 @rule("max-grad-norm", Severity.ERROR, refused_by=RefusedBy.INIT)
 def max_grad_norm(subject: Subject) -> Iterator[Fault]:
-    """Clipping is set among the optimizer's parameters.
+    """Clipping is set in the optimizer's parameters.
 
     `runtime/engine.py: _configure_basic_optimizer` raises on `optimizer.params.max_grad_norm`,
-    whatever its value; one that is no number fails before, in `runtime/config.py:
-    _do_warning_check`. Clipping is `gradient_clipping` at the top level (1.0 unless set).
+    whatever its value; one that is not a number fails earlier, in `runtime/config.py:
+    _do_warning_check`.
+
+    Suggestion: use `gradient_clipping` at the top level (1.0 unless set).
     """
     params, key = _params(subject), f"{_PARAMS}.max_grad_norm"
     if "max_grad_norm" not in params or subject.value("optimizer.type") is None:
@@ -40,7 +42,7 @@ def max_grad_norm(subject: Subject) -> Iterator[Fault]:
     norm = params["max_grad_norm"]
     compared = isinstance(norm, int | float)
     if compared and configured_optimizer(subject) is None:
-        return  # The program's own optimizer is taken, and the section not read.
+        return  # DeepSpeed uses the program's optimizer and does not read the section.
     same = as_number(norm) is not None and norm == number(subject, "gradient_clipping")
     found = fault(
         subject,
@@ -57,10 +59,11 @@ def max_grad_norm(subject: Subject) -> Iterator[Fault]:
 def optimizer_parameter(subject: Subject) -> Iterator[Fault]:
     """The optimizer has no such parameter.
 
-    `runtime/engine.py: _configure_basic_optimizer` hands `optimizer.params` to the constructor, of
-    FusedAdam for Adam and AdamW, of DeepSpeedCPUAdam with offload, and of torch's own with
-    `torch_adam`; each ends in a TypeError on a name that it does not know. Muon alone drops such
-    names without a word.
+    `runtime/engine.py: _configure_basic_optimizer` passes `optimizer.params` to the constructor:
+    FusedAdam for Adam and AdamW, DeepSpeedCPUAdam with offload, and torch's class with
+    `torch_adam`. Each raises a TypeError for an unknown name. Only Muon drops such names silently.
+
+    Suggestion: the message names the nearest parameter, or those that exist.
     """
     name, params = configured_optimizer(subject), _params(subject)
     muon = name == "muon"
@@ -68,7 +71,7 @@ def optimizer_parameter(subject: Subject) -> Iterator[Fault]:
     if known is None:
         return
     for param in params:
-        # `max_grad_norm` has a rule of its own, comments have none.
+        # `max_grad_norm` has another rule; comments are not checked.
         if param in known or param == "max_grad_norm" or param.startswith(("_", "#", "//")):
             continue
         near = difflib.get_close_matches(param, known, n=1)
@@ -84,12 +87,14 @@ def optimizer_parameter(subject: Subject) -> Iterator[Fault]:
 
 @rule("optimizer-value", Severity.ERROR, refused_by=RefusedBy.INIT)
 def optimizer_value(subject: Subject) -> Iterator[Fault]:
-    """A parameter of the optimizer is no number, or out of range.
+    """A parameter of the optimizer is not a number, or out of range.
 
-    `runtime/engine.py: _configure_basic_optimizer` hands `optimizer.params` on as they are: a
-    string such as "1e-4" (also what YAML 1.1 makes of 1e-8) passes the parser and fails in the
-    optimizer's constructor or first step. torch refuses negative learning rates, decays and eps,
-    and betas outside [0, 1); DeepSpeed's kernels compute with them.
+    `runtime/engine.py: _configure_basic_optimizer` passes `optimizer.params` on unchanged: a string
+    such as "1e-4" (YAML 1.1 reads 1e-8 as one too) passes the parser and fails in the optimizer's
+    constructor or first step. torch refuses negative learning rates, decays and eps, and betas
+    outside [0, 1); DeepSpeed's kernels compute with them.
+
+    Suggestion: write a number without quotes.
     """
     if configured_optimizer(subject) is None:
         return
@@ -104,16 +109,16 @@ def optimizer_value(subject: Subject) -> Iterator[Fault]:
 def _number_fault(subject: Subject, key: str, value: Any) -> Iterator[Fault]:
     if isinstance(value, str):
         try:
-            meant = float(value)
+            intended = float(value)
         except ValueError:
-            meant = math.nan
-        finite = math.isfinite(meant)
+            intended = math.nan
+        finite = math.isfinite(intended)
         yield fault(
             subject,
             key,
             "must be a number, not a string",
-            suggestion=f"write {_in_json_and_yaml(meant)} without quotes" if finite else None,
-            fix=Fix(put={key: meant}) if finite else None,
+            suggestion=f"write {_in_json_and_yaml(intended)} without quotes" if finite else None,
+            fix=Fix(put={key: intended}) if finite else None,
         )
     elif isinstance(value, bool | list | dict):
         # Adafactor's eps is a pair.
@@ -124,7 +129,7 @@ def _number_fault(subject: Subject, key: str, value: Any) -> Iterator[Fault]:
 
 
 def _in_json_and_yaml(number_: float) -> str:
-    """Return a number as both read it; YAML 1.1 takes 1e-08 for a string.
+    """Return a number that both read as one; YAML 1.1 reads 1e-08 as a string.
 
     Example:
         >>> _in_json_and_yaml(1e-8), _in_json_and_yaml(0.1)
@@ -136,14 +141,14 @@ def _in_json_and_yaml(number_: float) -> str:
 
 def _betas_fault(subject: Subject, key: str, value: Any) -> Iterator[Fault]:
     pair = list(value) if isinstance(value, list | tuple) else []
-    meant = [float(beta) for beta in pair if isinstance(beta, str) and _is_number(beta)]
-    if len(pair) == 2 and len(meant) == 2:
+    intended = [float(beta) for beta in pair if isinstance(beta, str) and _is_number(beta)]
+    if len(pair) == 2 and len(intended) == 2:
         yield fault(
             subject,
             key,
             "must be two numbers, not strings",
-            suggestion=f"write {meant}",
-            fix=Fix(put={key: meant}),
+            suggestion=f"write {intended}",
+            fix=Fix(put={key: intended}),
         )
     elif len(pair) != 2 or not all(_is_beta(beta) for beta in pair):
         yield fault(
@@ -167,10 +172,12 @@ def _is_beta(value: Any) -> bool:
 
 @rule("amsgrad", Severity.ERROR, refused_by=RefusedBy.INIT)
 def amsgrad(subject: Subject) -> Iterator[Fault]:
-    """AMSGrad is asked of an optimizer of DeepSpeed.
+    """AMSGrad is set for a DeepSpeed optimizer that does not have it.
 
     FusedAdam, DeepSpeedCPUAdam and FusedLamb raise on `amsgrad` (`ops/adam/fused_adam.py:
     __init__`, `ops/adam/cpu_adam.py: add_param_group`); torch's Adam has it.
+
+    Suggestion: remove it, or set `torch_adam` to true with Adam.
     """
     name = configured_optimizer(subject)
     torch_adam = bool(value_of(subject, f"{_PARAMS}.torch_adam"))

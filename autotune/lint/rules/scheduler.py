@@ -1,4 +1,4 @@
-"""The learning-rate schedule: whether DeepSpeed knows it, and whether it goes with the rest."""
+"""The learning-rate schedule: its name, and whether the optimizer supports it."""
 
 import difflib
 from collections.abc import Iterator
@@ -14,11 +14,13 @@ _TYPE = "scheduler.type"
 
 @rule("unknown-scheduler", Severity.ERROR, refused_by=RefusedBy.INIT)
 def unknown_scheduler(subject: Subject) -> Iterator[Fault]:
-    """DeepSpeed knows no learning-rate schedule of this name.
+    """DeepSpeed has no learning-rate schedule of this name.
 
-    `runtime/engine.py: _scheduler_from_config` takes LRRangeTest, OneCycle, WarmupLR,
-    WarmupDecayLR and WarmupCosineLR, else classes of `torch.optim.lr_scheduler`, each spelled
-    exactly so. A schedule of your own is handed to `deepspeed.initialize`.
+    `runtime/engine.py: _scheduler_from_config` accepts LRRangeTest, OneCycle, WarmupLR,
+    WarmupDecayLR and WarmupCosineLR, else classes of `torch.optim.lr_scheduler`, with this
+    spelling.
+
+    Suggestion: use one of these names, or pass your schedule to `deepspeed.initialize`.
     """
     name = subject.value(_TYPE)
     if not isinstance(name, str) or name in (*OWN, *TORCH, "auto"):
@@ -29,7 +31,7 @@ def unknown_scheduler(subject: Subject) -> Iterator[Fault]:
     yield fault(
         subject,
         _TYPE,
-        "DeepSpeed knows no such schedule",
+        "DeepSpeed has no such schedule",
         suggestion=f'did you mean "{known[near[0]]}"?' if near else f"use one of {', '.join(OWN)}",
         fix=Fix(put={_TYPE: same}) if same else None,
     )
@@ -37,10 +39,14 @@ def unknown_scheduler(subject: Subject) -> Iterator[Fault]:
 
 @rule("torch-scheduler", Severity.ERROR, refused_by=RefusedBy.INIT)
 def torch_scheduler(subject: Subject) -> Iterator[Fault]:
-    """A schedule of torch around an optimizer that is none of torch's.
+    """A torch schedule is used with an optimizer that is not a torch optimizer.
 
-    `runtime/engine.py: _scheduler_from_config` hands DeepSpeed's wrapper to the schedule. With
-    ZeRO, fp16 or bf16 that is no `torch.optim.Optimizer`, and torch's schedules raise a TypeError.
+    `runtime/engine.py: _scheduler_from_config` passes DeepSpeed's wrapper to the schedule. With
+    ZeRO, fp16 or bf16 that is not a `torch.optim.Optimizer`, and torch's schedules raise a
+    TypeError.
+
+    Suggestion: use a DeepSpeed schedule, or pass a function that builds yours to
+    `deepspeed.initialize`.
     """
     name, trained_in = subject.value(_TYPE), precision(subject)
     wrapped = subject.zero_stage in (1, 2, 3) or trained_in in ("fp16", "bf16")
@@ -49,7 +55,7 @@ def torch_scheduler(subject: Subject) -> Iterator[Fault]:
             subject,
             _TYPE,
             "torch's schedules refuse DeepSpeed's ZeRO and 16-bit optimizers",
-            suggestion="use one of DeepSpeed's (WarmupCosineLR, WarmupDecayLR), or hand a function "
+            suggestion="use one of DeepSpeed's (WarmupCosineLR, WarmupDecayLR), or pass a function "
             "that builds the schedule to deepspeed.initialize",
         )
 
@@ -59,6 +65,8 @@ def scheduler_without_type(subject: Subject) -> Iterator[Fault]:
     """The scheduler section names no schedule.
 
     `runtime/config.py: get_scheduler_name` then finds none, and the learning rate stays constant.
+
+    Suggestion: add a type, or remove the section.
     """
     section = subject.section("scheduler")
     if section and section.get("type") is None and "params" in section:

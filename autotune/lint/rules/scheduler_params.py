@@ -1,4 +1,4 @@
-"""What stands in `scheduler.params`: names, step counts and rates."""
+"""The keys of `scheduler.params`: names, step counts and rates."""
 
 import difflib
 import math
@@ -7,7 +7,7 @@ from typing import Any
 
 from autotune.lint.config_values import as_number, fault, number
 from autotune.lint.finding import Fix, RefusedBy, Severity
-from autotune.lint.format_value import shown
+from autotune.lint.format_value import format_value
 from autotune.lint.optimizers import configured_optimizer
 from autotune.lint.rule import Fault, rule
 from autotune.lint.schedulers import OWN, RATES, REQUIRED, STEP_COUNTS, WARMUP_TYPES
@@ -28,11 +28,13 @@ def _own(subject: Subject) -> tuple[str, dict[str, Any]]:
 
 @rule("scheduler-params", Severity.ERROR, refused_by=RefusedBy.INIT)
 def scheduler_params(subject: Subject) -> Iterator[Fault]:
-    """A schedule lacks its parameters, or has one that it does not know.
+    """A schedule lacks its parameters, or has an unknown one.
 
-    `runtime/engine.py: _scheduler_from_config` hands `scheduler.params` to the constructor, which
-    ends in a TypeError where the section is missing (an empty one will do), where a required
-    parameter is missing, and on a name that it does not know.
+    `runtime/engine.py: _scheduler_from_config` passes `scheduler.params` to the constructor, which
+    raises a TypeError where the section is missing (an empty one is enough), where a required
+    parameter is missing, and for an unknown name.
+
+    Suggestion: add the missing parameter, or correct the name.
     """
     name, params = _own(subject)
     if not name:
@@ -41,7 +43,7 @@ def scheduler_params(subject: Subject) -> Iterator[Fault]:
         yield fault(
             subject,
             _PARAMS,
-            f"{name} needs the section, if only an empty one",
+            f"{name} needs the section, even an empty one",
             suggestion='add "params": {}' if name not in REQUIRED else "add its parameters",
         )
         return
@@ -69,19 +71,21 @@ def scheduler_steps(subject: Subject) -> Iterator[Fault]:
     """A number of steps is not a positive integer.
 
     `runtime/lr_schedules.py`: the warm-up schedules raise unless `warmup_num_steps` is an integer
-    above 0 (10.0 is none; 1 is as good as no warm-up), LRRangeTest does so for
+    above 0 (10.0 is not one; 1 means no warm-up), LRRangeTest does so for
     `lr_range_test_step_size`, OneCycle for a `cycle_first_step_size` of 0 or less. A
     `total_num_steps` of 0 is accepted and trains with a learning rate of 0.
+
+    Suggestion: count the optimizer steps of the whole run.
     """
     _, params = _own(subject)
     wrong = [key for key in STEP_COUNTS if key in params and _is_no_count(key, params[key])]
     if len(wrong) > 1:
-        said = " and ".join(f"{key}={shown(params[key])}" for key in wrong)
+        written = " and ".join(f"{key}={format_value(params[key])}" for key in wrong)
         yield fault(
             subject,
             _PARAMS,
-            f"{said} must be positive integers",
-            suggestion="1 warm-up step is none; count the optimizer steps of the whole run",
+            f"{written} must be positive integers",
+            suggestion="count the optimizer steps of the whole run; 1 warm-up step is no warm-up",
         )
     elif wrong:
         yield _count_fault(subject, wrong[0], params[wrong[0]])
@@ -101,51 +105,57 @@ def _is_no_count(key: str, value: Any) -> bool:
         return False
     if isinstance(value, int):
         return value <= 0
-    # The total is only calculated with, so a float will do there.
+    # DeepSpeed only calculates with the total, so a float is valid there.
     return key == "warmup_num_steps" or not isinstance(value, float) or value <= 0
 
 
 def _count_fault(subject: Subject, key: str, value: Any) -> Fault:
     path = f"{_PARAMS}.{key}"
-    meant = _whole(value)
-    suggestion = f"write {meant}" if meant else "count the optimizer steps of the whole run"
-    if key == "warmup_num_steps" and not meant:
+    intended = _whole(value)
+    suggestion = f"write {intended}" if intended else "count the optimizer steps of the whole run"
+    if key == "warmup_num_steps" and not intended:
         suggestion = "write 1 for no warm-up"
     return fault(
         subject,
         path,
         "must be positive" if key.startswith("cycle") else "must be an integer above 0",
         suggestion=suggestion,
-        fix=Fix(put={path: meant}) if meant else None,
+        fix=Fix(put={path: intended}) if intended else None,
     )
 
 
 def _whole(value: Any) -> int | None:
-    """Return the positive integer that a float or a string means."""
+    """Return a float or a string as a positive integer; None if it is not one."""
     try:
-        meant = float(value)
+        intended = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    return int(meant) if math.isfinite(meant) and meant > 0 and meant == int(meant) else None
+    return (
+        int(intended)
+        if math.isfinite(intended) and intended > 0 and intended == int(intended)
+        else None
+    )
 
 
 @rule("scheduler-rate", Severity.ERROR, refused_by=RefusedBy.INIT)
 def scheduler_rate(subject: Subject) -> Iterator[Fault]:
-    """A learning rate or ratio of a schedule is no number, or negative.
+    """A learning rate or ratio of a schedule is not a number, or negative.
 
-    `runtime/engine.py: _scheduler_from_config` hands `scheduler.params` on as they are: a string
-    such as "1e-4" ends in a TypeError in the schedule's constructor or in the first step. A
-    negative rate trains uphill.
+    `runtime/engine.py: _scheduler_from_config` passes `scheduler.params` on unchanged: a string
+    such as "1e-4" raises a TypeError in the schedule's constructor or in the first step. A negative
+    rate increases the loss.
+
+    Suggestion: write a number without quotes.
     """
     _, params = _own(subject)
     for key in RATES:
         value, path = params.get(key), f"{_PARAMS}.{key}"
         if isinstance(value, str) and value != "auto":
             try:
-                meant = float(value)
+                intended = float(value)
             except ValueError:
-                meant = math.nan
-            fix = Fix(put={path: meant}) if math.isfinite(meant) else None
+                intended = math.nan
+            fix = Fix(put={path: intended}) if math.isfinite(intended) else None
             yield fault(
                 subject,
                 path,
@@ -161,23 +171,25 @@ def scheduler_rate(subject: Subject) -> Iterator[Fault]:
 
 @rule("warmup-type", Severity.WARNING)
 def warmup_type(subject: Subject) -> Iterator[Fault]:
-    """The warm-up has a shape that DeepSpeed does not know.
+    """The warm-up type is unknown.
 
     `runtime/lr_schedules.py: WarmupLR.__init__` logs a warning for anything but "log" and "linear"
-    and takes "log".
+    and uses "log".
+
+    Suggestion: write "log" or "linear".
     """
     _, params = _own(subject)
     value = params.get("warmup_type", "log")
     if value in (*WARMUP_TYPES, "auto"):
         return
-    meant = str(value).lower()
+    intended = str(value).lower()
     path = f"{_PARAMS}.warmup_type"
     yield fault(
         subject,
         path,
-        "DeepSpeed knows log and linear, and takes log instead",
-        suggestion=f'write "{meant}"' if meant in WARMUP_TYPES else 'write "log" or "linear"',
-        fix=Fix(put={path: meant}) if meant in WARMUP_TYPES else None,
+        "DeepSpeed has log and linear, and uses log instead",
+        suggestion=f'write "{intended}"' if intended in WARMUP_TYPES else 'write "log" or "linear"',
+        fix=Fix(put={path: intended}) if intended in WARMUP_TYPES else None,
     )
 
 
@@ -185,8 +197,10 @@ def warmup_type(subject: Subject) -> Iterator[Fault]:
 def scheduler_order(subject: Subject) -> Iterator[Fault]:
     """A schedule ends before its warm-up, or its lowest rate is above its highest.
 
-    `runtime/lr_schedules.py: WarmupDecayLR._get_gamma` reaches 0 at `total_num_steps`: with a
-    total that is not above the warm-up the learning rate falls to 0 as soon as it is warm.
+    `runtime/lr_schedules.py: WarmupDecayLR._get_gamma` reaches 0 at `total_num_steps`: with a total
+    that is not above the warm-up the learning rate falls to 0 when the warm-up ends.
+
+    Suggestion: count the optimizer steps of the whole run, warm-up included.
     """
     _, params = _own(subject)
     warmup, total = (_positive(params.get(f"{key}_num_steps")) for key in ("warmup", "total"))
@@ -194,7 +208,7 @@ def scheduler_order(subject: Subject) -> Iterator[Fault]:
         yield fault(
             subject,
             f"{_PARAMS}.total_num_steps",
-            f"not above warmup_num_steps={warmup:g}: the rate falls to 0 when it is warm",
+            f"not above warmup_num_steps={warmup:g}: the rate falls to 0 when the warm-up ends",
             suggestion="count the optimizer steps of the whole run, warm-up included",
         )
     for low_key, high_key in (
@@ -207,7 +221,7 @@ def scheduler_order(subject: Subject) -> Iterator[Fault]:
                 subject,
                 f"{_PARAMS}.{low_key}",
                 f"above {high_key}={high:g}",
-                suggestion="exchange the two",
+                suggestion="swap the two",
             )
 
 
@@ -218,11 +232,13 @@ def _positive(value: Any) -> float | None:
 
 @rule("scheduler-peak-rate", Severity.WARNING)
 def scheduler_peak_rate(subject: Subject) -> Iterator[Fault]:
-    """The schedule trains at another learning rate than the optimizer says.
+    """The schedule overrides the optimizer's learning rate.
 
     `runtime/lr_schedules.py` sets the rate of every step: WarmupLR and WarmupDecayLR lead to
     `warmup_max_lr`, whatever `optimizer.params.lr` is. Left out it is that rate for WarmupLR, but
     0.001 for WarmupDecayLR.
+
+    Suggestion: write the same rate in both places.
     """
     name, params = _own(subject)
     rate = number(subject, "optimizer.params.lr")
@@ -235,17 +251,19 @@ def scheduler_peak_rate(subject: Subject) -> Iterator[Fault]:
     yield fault(
         subject,
         f"{_PARAMS}.warmup_max_lr",
-        f"trains at {peak:g} when warm, and optimizer.params.lr={rate:g} has no effect",
+        f"trains at {peak:g} after the warm-up, and optimizer.params.lr={rate:g} has no effect",
         suggestion=f"write the same rate in both places, {rate:g} or {peak:g}",
     )
 
 
 @rule("one-cycle-decay", Severity.WARNING)
 def one_cycle_decay(subject: Subject) -> Iterator[Fault]:
-    """OneCycle is to decay in steps of size 0.
+    """OneCycle has a decay rate but a step size of 0.
 
-    `runtime/lr_schedules.py: OneCycle._initialize_cycle` skips every decay while
-    `decay_step_size` is 0, its default; `decay_lr_rate` then does nothing.
+    `runtime/lr_schedules.py: OneCycle._initialize_cycle` skips every decay while `decay_step_size`
+    is 0, its default; `decay_lr_rate` then does nothing.
+
+    Suggestion: set `decay_step_size`, or remove the decay.
     """
     name, params = _own(subject)
     if name != "OneCycle" or number(subject, f"{_PARAMS}.decay_step_size"):

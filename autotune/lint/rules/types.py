@@ -1,22 +1,22 @@
 """Values of the wrong type, and values outside the limits of their field.
 
-The table says for each field which kinds of values DeepSpeed's parser refuses. What it does not
-refuse it converts (fields of pydantic models) or keeps as it is (all others): then "false" counts
-as true, and "8" is compared with a number later.
+The table of fields lists which kinds of values DeepSpeed's parser refuses. Any other value is
+converted (fields of pydantic models) or kept unchanged (all others): then "false" counts as true,
+and "8" is compared with a number later.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from autotune.ds_config.fields.convert import converted, meant
+from autotune.ds_config.fields.convert import converted, intended_value
 from autotune.ds_config.fields.kind import Kind, kind_of
 from autotune.ds_config.fields.parser_probe import LIMIT
 from autotune.ds_config.fields.table import Field, drops_auto
 from autotune.ds_config.inert import inert_keys
 from autotune.lint.config_entries import Entry
 from autotune.lint.finding import Fix, RefusedBy, Severity
-from autotune.lint.format_value import shown
+from autotune.lint.format_value import format_value
 from autotune.lint.rule import Fault, rule
 from autotune.lint.subject import Subject
 
@@ -63,20 +63,20 @@ _EXAMPLES = {
 
 @rule("type", Severity.ERROR, refused_by=RefusedBy.PARSE)
 def type_(subject: Subject) -> Iterator[Fault]:
-    """A value is not of the type that its field has.
+    """A value has the wrong type for its field.
 
     DeepSpeed's pydantic sections (`zero_optimization`, `fp16`, `bf16`, `tensorboard` and the like)
-    refuse a fraction or "5e8" where an integer belongs, and a word or a boolean where a section
-    belongs (`runtime/config_utils.py: DeepSpeedConfigModel`). They convert "5" to 5 and "true" to
-    true without a word: that is a warning.
+    refuse a fraction or "5e8" where an integer is expected, and a string or a boolean where a
+    section is expected (`runtime/config_utils.py: DeepSpeedConfigModel`). They convert "5" to 5 and
+    "true" to true silently: that is a warning.
 
-    Everything else is kept as it is (`get_scalar_param`): batch sizes given as strings are refused
+    Everything else is kept unchanged (`get_scalar_param`): batch sizes given as strings are refused
     while they are compared (`runtime/config.py: _configure_train_batch_size`), other numbers given
-    as strings fail when they are first used, and a switch that says "false" is on, because a string
-    is not empty.
+    as strings fail when they are first used, and a switch with the string "false" is on, because a
+    string that is not empty is true.
 
-    Write numbers, true and false without quotation marks, and sections in braces. A whole number
-    may be written as a float: 5e8 is an integer to DeepSpeed.
+    Suggestion: write numbers, true and false without quotes, and sections in braces. A whole number
+    may be written as a float: DeepSpeed accepts 5e8 as an integer.
     """
     inert: frozenset[str] | None = None
     for entry in subject.entries:
@@ -84,7 +84,7 @@ def type_(subject: Subject) -> Iterator[Fault]:
         if fault is None or (entry.path == "optimizer.params" and not _names_optimizer(subject)):
             continue
         if fault.severity is None and fault.refused_by is not None:
-            # Kept as it is, and perhaps never used.
+            # Kept unchanged, and possibly never used.
             inert = inert if inert is not None else frozenset(inert_keys(subject.flat))
             if entry.path in inert:
                 yield replace(fault, severity=Severity.WARNING)
@@ -94,13 +94,15 @@ def type_(subject: Subject) -> Iterator[Fault]:
 
 @rule("limit", Severity.ERROR, refused_by=RefusedBy.PARSE)
 def limit(subject: Subject) -> Iterator[Fault]:
-    """A value is outside the limits of its field, or not one of the values it may have.
+    """A value is outside the limits of its field, or not one of its choices.
 
-    Most limits are held by DeepSpeed's pydantic models while it reads the config, such as a
-    `reduce_bucket_size` above 0 and the ZeRO stages 0 to 3 (`runtime/zero/config.py`); some show
-    only when the value is used.
+    DeepSpeed's pydantic models check most limits while it reads the config, such as a
+    `reduce_bucket_size` above 0 and the ZeRO stages 0 to 3 (`runtime/zero/config.py`); others take
+    effect only when the value is used.
 
-    The message says what is allowed. A list of stages is for DeepSpeed's autotuner only.
+    A list of stages is for DeepSpeed's autotuner only.
+
+    Suggestion: the message lists the allowed values.
     """
     for entry in subject.entries:
         fault = _limit_fault(entry)
@@ -108,7 +110,7 @@ def limit(subject: Subject) -> Iterator[Fault]:
             continue
         yield Fault(
             field=entry.path,
-            message=f"{entry.path}={shown(entry.value)}: {fault}",
+            message=f"{entry.path}={format_value(entry.value)}: {fault}",
             suggestion=_nearest_choice(entry.field, entry.value),
             refused_by=RefusedBy.PARSE if _is_held(entry.field) else RefusedBy.INIT,
         )
@@ -119,7 +121,7 @@ RULES = (type_, limit)
 
 def _is_refused(entry: Entry, field: Field, kind: Kind) -> bool:
     if not field.validated and field.type == "str" and Kind.EMPTY.value in field.refuses:
-        return not entry.value  # Anything will do, if only it is not empty: `autotuning.exps_dir`.
+        return not entry.value  # Any value that is not empty is accepted: `autotuning.exps_dir`.
     return kind.value in field.refuses
 
 
@@ -133,12 +135,12 @@ def _type_fault(entry: Entry) -> Fault | None:
     if field is None or field.removed or (entry.value == "auto" and not _is_read_as_section(entry)):
         return None
     if field.key == _ZERO and isinstance(entry.value, bool):
-        return None  # The old form of the section: told as deprecated.
+        return None  # The old form of the section: the deprecated rule reports it.
     kind = kind_of(entry.value)
     if _is_refused(entry, field, kind):
-        # Choices are of one kind with what is none of them, and told by the other rule.
-        is_told = field.choices or _limit_fault(entry)
-        return None if is_told else _refused(entry, field, kind)
+        # The limit rule reports a value that is not one of the choices.
+        has_other_rule = field.choices or _limit_fault(entry)
+        return None if has_other_rule else _refused(entry, field, kind)
     if kind in _RIGHT[field.type] or _is_default(entry, field) or _is_missing(entry):
         return None
     if _limit_fault(entry) or field.deprecated:
@@ -151,11 +153,11 @@ def _limit_fault(entry: Entry) -> str | None:
     if field is None or value == "auto" or (value is None and "null" not in field.refuses):
         return None
     if field.key in _BATCH_SIZES and not isinstance(value, bool):
-        return None  # `batch-arithmetic` looks at the three together.
+        return None  # `batch-arithmetic` checks the three together.
     if value is None and field.choices:
         return f"must be one of {', '.join(map(str, field.choices))}"
     if field.type == "int" and not field.choices and kind_of(value) is Kind.FRACTION:
-        return None  # The type is the fault, whatever the limits.
+        return None  # The type rule reports it.
     if field.items and isinstance(value, list):
         wrong = [item for item in value if item not in field.items]
         return f"must hold only {', '.join(map(str, field.items))}" if wrong else None
@@ -163,22 +165,22 @@ def _limit_fault(entry: Entry) -> str | None:
 
 
 def _is_held(field: Field) -> bool:
-    """Whether DeepSpeed itself checks a field's limits while it reads the config."""
+    """Whether DeepSpeed checks a field's limits while it reads the config."""
     return LIMIT in field.refuses or bool(field.items)
 
 
 def _refused(entry: Entry, field: Field, kind: Kind) -> Fault:
     what = f"must be {_expected(field, kind)}, not {kind.phrase}"
     if _RIGHT[field.type] - {Kind.NULL, Kind.HUGE} <= set(field.refuses):
-        what = "must be left out: DeepSpeed takes no value here that JSON can hold"
-        return Fault(field=entry.path, message=f"{entry.path}={shown(entry.value)}: {what}")
+        what = "must be left out: DeepSpeed accepts no JSON value here"
+        return Fault(field=entry.path, message=f"{entry.path}={format_value(entry.value)}: {what}")
     if kind is Kind.NOT_FINITE:
         what = "must be a finite number"
     return Fault(
         field=entry.path,
-        message=f"{entry.path}={shown(entry.value)}: {what}",
+        message=f"{entry.path}={format_value(entry.value)}: {what}",
         suggestion=_suggestion(entry, field),
-        fix=_fix(entry, meant(field, entry.value)),
+        fix=_fix(entry, intended_value(field, entry.value)),
     )
 
 
@@ -190,28 +192,28 @@ def _expected(field: Field, kind: Kind) -> str:
 
 def _converted_quietly(entry: Entry, field: Field) -> Fault | None:
     if field.type == "list":
-        return None  # A list of one: DeepSpeed means to take it (`leaf_module_config.py`).
+        return None  # DeepSpeed accepts it as a list of one (`leaf_module_config.py`).
     value = converted(field, entry.value)
     return Fault(
         field=entry.path,
         message=(
-            f"{entry.path}={shown(entry.value)}: should be {_EXPECTED[field.type]}; "
-            f"DeepSpeed takes it for {shown(value)}"
+            f"{entry.path}={format_value(entry.value)}: should be {_EXPECTED[field.type]}; "
+            f"DeepSpeed reads it as {format_value(value)}"
         ),
-        suggestion=f"write {shown(value)}",
+        suggestion=f"write {format_value(value)}",
         fix=_fix(entry, value),
         severity=Severity.WARNING,
     )
 
 
 def _kept(entry: Entry, field: Field, kind: Kind) -> Fault:
-    """Return the fault of a value that DeepSpeed stores as it is."""
-    right = meant(field, entry.value)
-    comes, severity, refused_by = _what_comes_of(entry, field, right)
+    """Return the fault of a value that DeepSpeed stores unchanged."""
+    right = intended_value(field, entry.value)
+    comes, severity, refused_by = _effect(entry, field, right)
     return Fault(
         field=entry.path,
         message=(
-            f"{entry.path}={shown(entry.value)}: must be {_EXPECTED[field.type]}, "
+            f"{entry.path}={format_value(entry.value)}: must be {_EXPECTED[field.type]}, "
             f"not {kind.phrase}{comes}"
         ),
         suggestion=_suggestion(entry, field),
@@ -221,33 +223,31 @@ def _kept(entry: Entry, field: Field, kind: Kind) -> Fault:
     )
 
 
-def _what_comes_of(
-    entry: Entry, field: Field, right: Any
-) -> tuple[str, Severity | None, RefusedBy]:
-    """Return what DeepSpeed makes of a value that it stores, and how bad that is."""
+def _effect(entry: Entry, field: Field, right: Any) -> tuple[str, Severity | None, RefusedBy]:
+    """Return the effect of a value that DeepSpeed stores unchanged, and its severity."""
     value = entry.value
     if field.type == "bool":
         counts = bool(value)
         is_opposite = right is not None and right != counts
         severity = Severity.ERROR if is_opposite else Severity.WARNING
-        return f"; it counts as {shown(counts)}", severity, RefusedBy.NOBODY
+        return f"; it counts as {format_value(counts)}", severity, RefusedBy.NOTHING
     if field.type == "section":
-        return "", Severity.ERROR if value else Severity.WARNING, RefusedBy.NOBODY
+        return "", Severity.ERROR if value else Severity.WARNING, RefusedBy.NOTHING
     if isinstance(value, bool) and field.type in ("int", "float"):
-        return f"; it counts as {int(value)}", Severity.WARNING, RefusedBy.NOBODY
+        return f"; it counts as {int(value)}", Severity.WARNING, RefusedBy.NOTHING
     # Null is compared with a number, at least where that is a float.
     mild = field.type in ("str", "list") or (value is None and field.type == "int")
-    how_bad = Severity.WARNING if mild else None
-    return "; DeepSpeed keeps it as it is and fails where it is used", how_bad, RefusedBy.INIT
+    worst = Severity.WARNING if mild else None
+    return "; DeepSpeed keeps it unchanged and fails where it is used", worst, RefusedBy.INIT
 
 
 def _is_default(entry: Entry, field: Field) -> bool:
-    # True is not 1.0 here.
+    # True and 1.0 are different here.
     return entry.value == field.default and kind_of(entry.value) is kind_of(field.default)
 
 
 def _is_missing(entry: Entry) -> bool:
-    """Whether a null says no more than a missing key would."""
+    """Whether a null has the same effect as a missing key."""
     field = entry.field
     return (
         entry.value is None
@@ -258,18 +258,18 @@ def _is_missing(entry: Entry) -> bool:
 
 
 def _is_read_as_section(entry: Entry) -> bool:
-    # Elsewhere than in a pydantic model "auto" is no section.
+    # Only a pydantic model accepts "auto" for a section.
     return entry.field is not None and entry.field.type == "section" and not drops_auto(entry.path)
 
 
 def _suggestion(entry: Entry, field: Field) -> str | None:
-    right = meant(field, entry.value)
+    right = intended_value(field, entry.value)
     if right is not None:
-        return f"write {shown(right)}"
+        return f"write {format_value(right)}"
     if field.key in _EXAMPLES:
         return f"write {_EXAMPLES[field.key]}"
     if field.type == "int" and kind_of(entry.value) is Kind.FRACTION:
-        return f"write {shown(round(entry.value))}"
+        return f"write {format_value(round(entry.value))}"
     return "leave it out" if entry.value is None else None
 
 
@@ -278,7 +278,7 @@ def _nearest_choice(field: Field, value: Any) -> str | None:
     if isinstance(value, str):
         for choice in field.choices:
             if str(choice).lower() == value.strip().lower():
-                return f"write {shown(choice)}"
+                return f"write {format_value(choice)}"
     return None
 
 

@@ -9,7 +9,7 @@ from autotune.ds_config.inert import inert_keys
 from autotune.lint.config_entries import Entry
 from autotune.lint.document.comment_keys import is_comment
 from autotune.lint.finding import Fix, RefusedBy, Severity
-from autotune.lint.format_value import shown
+from autotune.lint.format_value import format_value
 from autotune.lint.rule import Fault, rule
 from autotune.lint.subject import Subject
 
@@ -49,13 +49,13 @@ _OWN_WORDS = frozenset(
         "zeropp",
     )
 )
-"""What DeepSpeed is about: a block with such a name is not the program's own."""
+"""Terms of DeepSpeed: a block with such a name does not belong to the program."""
 _OLD_NAMES = {
     "max_grad_norm": "gradient_clipping",
     "fp32_allreduce": 'communication_data_type: "fp32"',
     "aio.thread_count": "intra_op_parallelism",
 }
-"""Keys that DeepSpeed read once and passes over today."""
+"""Keys that earlier DeepSpeed versions read and this one ignores."""
 _OTHER_PROGRAMS = {
     "accumulate_grad_batches": "gradient_accumulation_steps",
     "batch_size": "train_batch_size, or train_micro_batch_size_per_gpu for one rank",
@@ -67,9 +67,9 @@ _OTHER_PROGRAMS = {
     "micro_batch_size": "train_micro_batch_size_per_gpu",
     "per_device_train_batch_size": "train_micro_batch_size_per_gpu",
 }
-"""What Lightning, the Trainer and Megatron call a key of the top level."""
+"""Names that Lightning, the Trainer and Megatron use for a key of the top level."""
 _DISTINCT = ("zero_optimization.", "fp16.", "bf16.", "activation_checkpointing.")
-"""A top-level key that belongs here is DeepSpeed's; `num_epochs` may be the program's own."""
+"""A key that belongs to one of these is DeepSpeed's; `num_epochs` may be the program's."""
 _ARGUMENTS = frozenset(("optimizer", "scheduler"))
 """Plain sections in which a stray key is an argument in the wrong place."""
 _TRAINING = ("aio", "data_types", "expert_parallel", "torch_autocast", "data_efficiency")
@@ -81,17 +81,19 @@ def unknown_key(subject: Subject) -> Iterator[Fault]:
     """DeepSpeed has no such key.
 
     In a section that is a pydantic model (`zero_optimization` and what is in it, `fp16`, `bf16`,
-    `tensorboard`, `compile` and the like) DeepSpeed refuses it
-    (`runtime/config_utils.py: DeepSpeedConfigModel`, `extra="forbid"`). At the top level, and in
-    the sections that plain functions read (`optimizer`, `aio`, `activation_checkpointing`, ...),
-    it passes over the key without a word: with `zero_optimisation` the run trains without ZeRO.
+    `tensorboard`, `compile` and the like) DeepSpeed refuses it (`runtime/config_utils.py:
+    DeepSpeedConfigModel`, `extra="forbid"`). At the top level, and in the sections that plain
+    functions read (`optimizer`, `aio`, `activation_checkpointing`, ...), it silently ignores the
+    key: with `zero_optimisation` the run trains without ZeRO.
 
     So a key is an error where DeepSpeed refuses it, where it is a misspelling of a key that exists,
-    where it is a key that exists and stands in the wrong place, and where it is a whole block about
-    what DeepSpeed does. Other keys at the top level may be the program's own: a warning. Old keys
-    in plain sections, such as `aio.thread_count`, are notes.
-    The value "auto" is dropped everywhere before anybody looks at its key.
-    `_comment`, `//` and the like are remarks, and harmless where DeepSpeed passes over them.
+    where it is a key in the wrong place, and where it is a whole block about a feature of
+    DeepSpeed. Other keys at the top level may be the program's: a warning. Old keys in plain
+    sections, such as `aio.thread_count`, are notes. A key with the value "auto" is dropped before
+    DeepSpeed checks its name. `_comment`, `//` and the like are comments, and harmless where
+    DeepSpeed ignores them.
+
+    Suggestion: the message names the key that is probably intended; else remove the key.
     """
     for entry in subject.entries:
         if entry.field is not None or (subject.form == "neox" and not entry.section):
@@ -100,24 +102,24 @@ def unknown_key(subject: Subject) -> Iterator[Fault]:
         if above is not None and above.validated and entry.value != "auto":
             yield _refused(subject, entry)
         elif not is_comment(entry.key) and entry.key.lower() not in _REMARKS:
-            yield _passed_over(subject, entry)
+            yield _ignored(subject, entry)
         else:
             yield Fault(
                 field=entry.path,
-                message=f"{entry.path}: a remark; DeepSpeed passes over it",
+                message=f"{entry.path}: a comment; DeepSpeed ignores it",
                 severity=Severity.NOTE,
             )
 
 
 @rule("key-given-twice", Severity.ERROR, refused_by=RefusedBy.PARSE)
 def key_given_twice(subject: Subject) -> Iterator[Fault]:
-    """A field is given by both of its names.
+    """A field is set under both of its names.
 
-    Several fields of ZeRO 3 go by two names, `stage3_max_live_parameters` and
-    `max_live_parameters`. DeepSpeed takes either, and refuses the shorter one beside the longer one
-    as an unknown key (pydantic's `populate_by_name`).
+    Several fields of ZeRO 3 have two names, `stage3_max_live_parameters` and `max_live_parameters`.
+    DeepSpeed accepts either, and refuses both together: the shorter one is then an unknown key
+    (pydantic's `populate_by_name`).
 
-    Keep one of them.
+    Suggestion: keep one of them.
     """
     seen: dict[str, Entry] = {}
     for entry in subject.entries:
@@ -130,8 +132,8 @@ def key_given_twice(subject: Subject) -> Iterator[Fault]:
         short, long = sorted((first, entry), key=lambda e: e.path == name)
         yield Fault(
             field=short.path,
-            message=f"{short.path}={shown(short.value)}: given again as {long.key}",
-            suggestion=f"keep {long.key}={shown(long.value)}",
+            message=f"{short.path}={format_value(short.value)}: also set as {long.key}",
+            suggestion=f"keep {long.key}={format_value(long.value)}",
             fix=Fix(drop=frozenset({short.path})) if short.value == long.value else None,
         )
 
@@ -140,14 +142,14 @@ RULES = (unknown_key, key_given_twice)
 
 
 def _refused(subject: Subject, entry: Entry) -> Fault:
-    """Return the fault of a key in a section that takes no other keys than its own."""
+    """Return the fault of an unknown key in a section that refuses unknown keys."""
     right = misspelt(entry.section, entry.key)
-    suggestion, fix = _way_out(subject, entry, right)
+    suggestion, fix = _suggestion(subject, entry, right)
     if right is None and documented_key(entry.section) == "bf16" and field_of(f"fp16.{entry.key}"):
         suggestion = "remove it: bf16 needs no loss scaling"
         fix = Fix(drop=frozenset({entry.path}))
     elif is_comment(entry.key):
-        suggestion, fix = "move the remark to the top level", Fix(drop=frozenset({entry.path}))
+        suggestion, fix = "move the comment to the top level", Fix(drop=frozenset({entry.path}))
     return Fault(
         field=entry.path,
         message=f"{entry.path}: no such key; DeepSpeed refuses unknown keys in {entry.section}",
@@ -157,23 +159,23 @@ def _refused(subject: Subject, entry: Entry) -> Fault:
     )
 
 
-def _passed_over(subject: Subject, entry: Entry) -> Fault:
-    """Return the fault of a key that DeepSpeed does not look at."""
+def _ignored(subject: Subject, entry: Entry) -> Fault:
+    """Return the fault of a key that DeepSpeed ignores."""
     right = misspelt(entry.section, entry.key)
-    suggestion, fix = _way_out(subject, entry, right)
+    suggestion, fix = _suggestion(subject, entry, right)
     return Fault(
         field=entry.path,
-        message=f"{entry.path}: no such key; DeepSpeed passes over it without a word",
+        message=f"{entry.path}: no such key; DeepSpeed ignores it silently",
         suggestion=suggestion,
         fix=fix if "." not in entry.key else None,
         severity=_severity(subject, entry, right),
-        refused_by=RefusedBy.NOBODY,
+        refused_by=RefusedBy.NOTHING,
     )
 
 
-def _way_out(subject: Subject, entry: Entry, right: str | None) -> tuple[str, Fix | None]:
+def _suggestion(subject: Subject, entry: Entry, right: str | None) -> tuple[str, Fix | None]:
     if _is_dotted(entry):
-        return f"dots do not name sections: nest {entry.key.replace('.', ' > ')}", None
+        return f"DeepSpeed does not read dotted keys: nest {entry.key.replace('.', ' > ')}", None
     if right is not None:
         path = f"{entry.section}.{right}" if entry.section else right
         suggestion = f"write {right}"
@@ -212,23 +214,23 @@ def _severity(subject: Subject, entry: Entry, right: str | None) -> Severity:
 
 
 def _plain_section_severity(entry: Entry, right: str | None) -> Severity:
-    """Return how bad a key is in a section such as `aio`, where templates carry old keys."""
+    """Return the severity of a key in a section such as `aio`, where templates keep old keys."""
     if right is None:
         return Severity.NOTE
     return Severity.ERROR if entry.section.split(".")[0] in _TRAINING else Severity.WARNING
 
 
 def _would_act(subject: Subject, entry: Entry, place: str) -> bool:
-    """Whether a key would change the run, stood it where it belongs."""
+    """Whether a key would change the run if it were in the right place."""
     if known_fields()[place].default == entry.value:
         return False
     return place not in inert_keys({**subject.flat, place: entry.value})
 
 
 def _argument_severity(subject: Subject, entry: Entry, right: str | None) -> Severity:
-    """Return how bad it is that an optimizer or a scheduler does not get an argument.
+    """Return the severity of an argument that an optimizer or a scheduler does not get.
 
-    Who gives `params` as well has most of what was meant; of a lost learning rate nothing is left.
+    A section that also has `params` loses little; without `params` the learning rate is lost.
     """
     params = subject.section(f"{entry.section}.params")
     is_lost = params is None or (entry.key == "lr" and "lr" not in params)
@@ -246,7 +248,7 @@ def _homes(entry: Entry) -> tuple[str, ...]:
 
 
 def _distinct(places: tuple[str, ...]) -> list[str]:
-    """Return the places that are surely DeepSpeed's."""
+    """Return the places that certainly belong to DeepSpeed."""
     return [place for place in places if place.startswith(_DISTINCT)]
 
 

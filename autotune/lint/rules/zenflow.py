@@ -22,11 +22,13 @@ def _is_on(subject: Subject) -> bool:
 
 @rule("zenflow-offload", Severity.ERROR, refused_by=RefusedBy.INIT)
 def zenflow_offload(subject: Subject) -> Iterator[Fault]:
-    """ZenFlow without an offloaded optimizer, or without overlap where it offloads itself.
+    """ZenFlow is used without optimizer offload, or without `overlap_comm`.
 
     `runtime/zenflow/zenflow_stage_1_and_2.py: _configure_zenflow` needs `offload_optimizer`;
     `zenflow.offload` needs `overlap_comm`, which stages 1 and 2 leave off unless the file sets it
     (also `runtime/zenflow/engine_stage3.py`).
+
+    Suggestion: offload the optimizer to the CPU with `overlap_comm`, or remove the section.
     """
     stage = subject.zero_stage
     if not _is_on(subject):
@@ -51,10 +53,12 @@ def zenflow_offload(subject: Subject) -> Iterator[Fault]:
 
 @rule("zenflow-stage", Severity.ERROR, refused_by=RefusedBy.INIT)
 def zenflow_stage(subject: Subject) -> Iterator[Fault]:
-    """ZenFlow without ZeRO.
+    """ZenFlow is used without ZeRO.
 
-    `runtime/zenflow/engine.py: configure_zenflow` takes the reductions over at any stage, and
+    `runtime/zenflow/engine.py: configure_zenflow` replaces the reductions at any stage, and
     `runtime/engine.py: allreduce_gradients` then calls a ZeRO optimizer that stage 0 does not have.
+
+    Suggestion: use stage 2 with `offload_optimizer`, or remove the section.
     """
     if _is_on(subject) and subject.zero_stage == 0:
         yield fault(
@@ -67,11 +71,13 @@ def zenflow_stage(subject: Subject) -> Iterator[Fault]:
 
 @rule("zenflow-interval", Severity.ERROR, refused_by=RefusedBy.INIT)
 def zenflow_interval(subject: Subject) -> Iterator[Fault]:
-    """ZenFlow's intervals do not go with its strategy.
+    """ZenFlow's intervals do not match its strategy.
 
-    `runtime/zenflow/engine.py: configure_zenflow`: with `select_strategy` "auto" (the default) no
-    `select_interval` may be given, with "step" and "epoch" a number must be; counted in steps it
-    must not be below `update_interval`.
+    `runtime/zenflow/engine.py: configure_zenflow`: with `select_strategy` "auto" (the default)
+    `select_interval` must not be set; with "step" and "epoch" it must be a number, and in steps at
+    least `update_interval`.
+
+    Suggestion: remove it, or set `select_strategy` to "step" or "epoch".
     """
     if not _is_on(subject):
         return
@@ -103,10 +109,12 @@ def zenflow_interval(subject: Subject) -> Iterator[Fault]:
 
 @rule("zenflow-optimizer", Severity.ERROR, refused_by=RefusedBy.INIT)
 def zenflow_optimizer(subject: Subject) -> Iterator[Fault]:
-    """ZenFlow's own optimizer does not know a parameter.
+    """ZenFlow's optimizer has no such parameter.
 
-    `runtime/zenflow/zenflow_stage_1_and_2.py: __init__` hands `optimizer.params` as they are to an
-    AdamW of torch, so what only DeepSpeed takes out (`torch_adam`, `adam_w_mode`) is refused.
+    `runtime/zenflow/zenflow_stage_1_and_2.py: __init__` passes `optimizer.params` unchanged to
+    torch's AdamW, which refuses the keys that only DeepSpeed removes (`torch_adam`, `adam_w_mode`).
+
+    Suggestion: remove the parameter.
     """
     params = subject.section("optimizer.params")
     if not _is_on(subject) or subject.zero_stage not in (1, 2) or not params:

@@ -1,4 +1,4 @@
-"""ZeRO's own conditions that do not concern offload or ZeRO++."""
+"""Conditions of ZeRO other than offload and ZeRO++."""
 
 from collections.abc import Iterator
 
@@ -21,8 +21,10 @@ _NORM = f"{ZERO}.compute_grad_norm"
 def gradient_norm_stage(subject: Subject) -> Iterator[Fault]:
     """The gradient norm is switched off where ZeRO needs it.
 
-    `runtime/zero/config.py: compute_grad_norm_valid` takes `compute_grad_norm` false at stages 1
+    `runtime/zero/config.py: compute_grad_norm_valid` accepts `compute_grad_norm` false at stages 1
     and 2 only.
+
+    Suggestion: remove it, or set it to true.
     """
     if flag(subject, _NORM) is False and subject.zero_stage in (0, 3):
         yield fault(
@@ -35,12 +37,14 @@ def gradient_norm_stage(subject: Subject) -> Iterator[Fault]:
 
 @rule("gradient-norm-needed", Severity.ERROR, refused_by=RefusedBy.INIT)
 def gradient_norm_needed(subject: Subject) -> Iterator[Fault]:
-    """The gradient norm is switched off beside something that is computed from it.
+    """The gradient norm is switched off, but another setting needs it.
 
     `runtime/zero/stage_1_and_2.py: __init__` refuses `compute_grad_norm` false with clipping
     (`gradient_clipping` is 1.0 unless the file sets it), with ZenFlow and with optimizer offload;
-    `runtime/engine.py: _do_optimizer_sanity_check` with bf16 weights and fp32 gradient
-    accumulation at stage 1.
+    `runtime/engine.py: _do_optimizer_sanity_check` with bf16 weights and fp32 gradient accumulation
+    at stage 1.
+
+    Suggestion: remove it, or set `gradient_clipping` to 0 where only clipping needs it.
     """
     if flag(subject, _NORM) is not False or subject.zero_stage not in (1, 2):
         return
@@ -64,18 +68,20 @@ def gradient_norm_needed(subject: Subject) -> Iterator[Fault]:
 
 @rule("legacy-stage-1", Severity.ERROR, refused_by=RefusedBy.INIT)
 def legacy_stage_1(subject: Subject) -> Iterator[Fault]:
-    """The old implementation of stage 1 is asked for.
+    """The removed implementation of stage 1 is requested.
 
-    `legacy_stage1` names an implementation that left DeepSpeed with 0.5.9; `runtime/engine.py:
+    `legacy_stage1` names an implementation that was removed in DeepSpeed 0.5.9; `runtime/engine.py:
     _configure_zero_optimizer` raises at every stage above 0.
+
+    Suggestion: remove it; the current stage 1 does the same.
     """
     key = f"{ZERO}.legacy_stage1"
     if flag(subject, key) and subject.zero_stage and not uses_bf16_optimizer(subject):
         yield fault(
             subject,
             key,
-            "the old stage 1 is gone since DeepSpeed 0.5.9",
-            suggestion="remove it; today's stage 1 does the same",
+            "the old stage 1 was removed in DeepSpeed 0.5.9",
+            suggestion="remove it; the current stage 1 does the same",
         )
 
 
@@ -84,7 +90,9 @@ def gradient_clipping(subject: Subject) -> Iterator[Fault]:
     """`gradient_clipping` is negative.
 
     The optimizers clip where it is above 0 (`runtime/zero/stage_1_and_2.py:
-    unscale_and_clip_grads`): a negative value switches clipping off like 0, without a word.
+    unscale_and_clip_grads`): a negative value silently switches clipping off, like 0.
+
+    Suggestion: write 0 for no clipping, or the norm to clip at (1.0 is usual).
     """
     value = number(subject, "gradient_clipping")
     if value is not None and value < 0:

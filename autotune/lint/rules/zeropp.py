@@ -15,7 +15,7 @@ _SCATTER = f"{ZERO}.reduce_scatter"
 
 
 def _hpz_size(subject: Subject) -> int | None:
-    """Return the ranks of a secondary partition; None where there is none, or below stage 3."""
+    """Return the ranks of a secondary partition; None without one, or below stage 3."""
     size = number(subject, _HPZ)
     if subject.zero_stage != 3 or size is None or size <= 1 or size != int(size):
         return None
@@ -28,11 +28,12 @@ def _divisors(number_: int) -> str:
 
 @rule("hpz-world-size", Severity.ERROR, refused_by=RefusedBy.INIT)
 def hpz_world_size(subject: Subject) -> Iterator[Fault]:
-    """The ranks are no multiple of the secondary partition.
+    """The number of ranks is not a multiple of the secondary partition.
 
-    `utils/groups.py: _create_zero_param_parallel_group` cuts all ranks into groups of
-    `zero_hpz_partition_size` and asserts that nothing is left over. The usual size is the GPUs of
-    a node.
+    `utils/groups.py: _create_zero_param_parallel_group` divides all ranks into groups of
+    `zero_hpz_partition_size` and asserts that none is left over.
+
+    Suggestion: use the number of GPUs of a node.
     """
     size, gpus = _hpz_size(subject), subject.launch.gpus
     if size is None or gpus is None or gpus < 1 or size > gpus or gpus % size == 0:
@@ -40,19 +41,21 @@ def hpz_world_size(subject: Subject) -> Iterator[Fault]:
     yield fault(
         subject,
         _HPZ,
-        f"{gpus} GPUs are no multiple of it",
+        f"{gpus} GPUs are not a multiple of it",
         suggestion=f"use a divisor of {gpus}: {_divisors(gpus)}",
     )
 
 
 @rule("hpz-node", Severity.WARNING)
 def hpz_node(subject: Subject) -> Iterator[Fault]:
-    """The secondary partition does not keep to a node, or is larger than the job.
+    """The secondary partition spans nodes, or is larger than the job.
 
-    hpZ keeps a second copy of the weights, divided over the GPUs of a group, so that gathers need
-    not leave the node. A group that spans nodes sends between them all the same and costs the
-    memory; `utils/groups.py: _create_zero_param_parallel_group` cuts a size above the number of
-    ranks to it without a word.
+    hpZ keeps a second copy of the weights, divided over the GPUs of a group, so that gathers stay
+    on the node. A group that spans nodes still sends between them and costs the memory;
+    `utils/groups.py: _create_zero_param_parallel_group` silently reduces a size above the number of
+    ranks.
+
+    Suggestion: use the number of GPUs of a node, or remove it on one node.
     """
     size, gpus, nodes = _hpz_size(subject), subject.launch.gpus, subject.launch.nodes
     if size is None or gpus is None or gpus < 1:
@@ -61,24 +64,26 @@ def hpz_node(subject: Subject) -> Iterator[Fault]:
         yield fault(
             subject,
             _HPZ,
-            f"there are {gpus} GPUs; DeepSpeed takes {gpus} instead",
+            f"there are {gpus} GPUs; DeepSpeed uses {gpus} instead",
             suggestion="use the number of GPUs of a node, or remove it on one node",
         )
     elif nodes and gpus % nodes == 0 and (gpus // nodes) % size:
         yield fault(
             subject,
             _HPZ,
-            f"groups of {size} ranks reach across nodes of {gpus // nodes} GPUs",
+            f"groups of {size} ranks span nodes of {gpus // nodes} GPUs",
             suggestion=f"use {gpus // nodes}, the GPUs of a node",
         )
 
 
 @rule("quantized-gradients-reduce-scatter", Severity.ERROR, refused_by=RefusedBy.INIT)
 def quantized_gradients_reduce_scatter(subject: Subject) -> Iterator[Fault]:
-    """Quantized gradients without reduce-scatter.
+    """Quantized gradients are used without reduce-scatter.
 
     `runtime/zero/stage3.py: DeepSpeedZeroOptimizer_Stage3.__init__` asserts that `reduce_scatter`
     is on where gradients are quantized.
+
+    Suggestion: remove `reduce_scatter` (it is on by default), or set it to true.
     """
     if subject.zero_stage != 3 or not flag(subject, _GRADIENTS):
         return
@@ -97,10 +102,12 @@ def quantized_gradients_reduce_scatter(subject: Subject) -> Iterator[Fault]:
 
 @rule("quantized-weights-autocast", Severity.ERROR, refused_by=RefusedBy.INIT)
 def quantized_weights_autocast(subject: Subject) -> Iterator[Fault]:
-    """Quantized weights together with torch autocast.
+    """Quantized weights are combined with torch autocast.
 
     `runtime/torch_autocast.py: _validate_auto_cast_settings` refuses `torch_autocast` with
     `zero_quantized_weights`.
+
+    Suggestion: switch one of them off; `bf16.enabled` does not need `torch_autocast`.
     """
     if flag(subject, _WEIGHTS) and flag(subject, "torch_autocast.enabled"):
         yield fault(
@@ -113,10 +120,12 @@ def quantized_weights_autocast(subject: Subject) -> Iterator[Fault]:
 
 @rule("zeropp-stage", Severity.WARNING)
 def zeropp_stage(subject: Subject) -> Iterator[Fault]:
-    """ZeRO++ is asked for below stage 3.
+    """ZeRO++ is configured below stage 3.
 
     Weights are divided at stage 3 only, so below it there is nothing to gather, and only
     `runtime/zero/stage3.py` reads these switches: the run trains without ZeRO++.
+
+    Suggestion: use stage 3, or remove it.
     """
     stage = subject.zero_stage
     if stage is None or stage == 3:
@@ -135,11 +144,13 @@ def zeropp_stage(subject: Subject) -> Iterator[Fault]:
 
 @rule("quantized-weights-bf16", Severity.WARNING)
 def quantized_weights_bf16(subject: Subject) -> Iterator[Fault]:
-    """bf16 weights are quantized by way of fp16.
+    """bf16 weights are converted to fp16 before they are quantized.
 
     `runtime/zero/partition_parameters.py: CUDAQuantizer.quantize` converts to half first: values
     above 65504 become infinite. `zero_quantized_nontrainable_weights` goes further:
     `runtime/zero/stage3.py: quantize_nontrainable_params` accepts weights in fp16 only.
+
+    Suggestion: train in fp16, or compare the losses of the first steps without it.
     """
     if subject.zero_stage != 3 or precision(subject) != "bf16":
         return

@@ -1,8 +1,8 @@
 """What a collective costs: latency, and bytes over the bandwidth of the slowest link it crosses.
 
-Pure arithmetic without torch, fast enough to be asked in a rank for every collective of a step.
-Links come from a probe of the real pool, or else from a catalogue of what vendors and NCCL's own
-benchmarks say; which of the two is marked in `Links.source`.
+Pure arithmetic without torch, fast enough to run in a rank for every collective of a step. Links
+come from a probe of the real pool, or else from a catalogue of vendors' data and NCCL's benchmarks;
+`Links.source` is the origin.
 """
 
 import math
@@ -31,7 +31,7 @@ _REDUCING = frozenset({"all_reduce", "broadcast", "reduce"})
 
 START_S = 6e-6
 """On the device, before anything is sent: with the ramp below, 64 KiB between two H200s take 9 us,
-as a probe found (8 to 11)."""
+as measured by a probe (8 to 11)."""
 LOCAL_HOP_S = 1e-6
 """One step of a ring within a node."""
 NETWORK_HOP_S = 6e-6
@@ -46,14 +46,14 @@ LOCAL_SHARE = {
 }
 """Of NVLink's rate in large collectives, by a probe of two H200s; others as `all_gather`."""
 _RAMP = 0.55
-"""How slowly bandwidth is reached as sizes grow (1: at once), by the same probe; taken to be the
+"""How slowly bandwidth is reached as sizes grow (1: at once), by the same probe; assumed to be the
 same over PCIe and networks."""
 _HIDING = 3
-"""How far the steps' latency hides behind what is sent meanwhile."""
+"""How far the steps' latency overlaps with transfers."""
 PCIE_SHARE = 0.4
 """The same over PCIe, where every hop goes through the host."""
 PCIE_BYTES_PER_S = 64e9
-"""Links of at most this rate are taken to be PCIe."""
+"""Links of at most this rate are assumed to be PCIe."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class Group:
 
     ranks: int
     nodes: int = 1
-    """Nodes that they lie on, evenly."""
+    """Nodes that they are on, evenly."""
 
     @classmethod
     def of(cls, ranks: Sequence[int], *, local_ranks: int) -> Self:
@@ -89,7 +89,7 @@ class Curve:
     seconds: tuple[float, ...]
 
     def seconds_of(self, num_bytes: float) -> float:
-        """Interpolate between the points; below the smallest and above the largest as these."""
+        """Interpolate between the points; constant below the smallest and above the largest."""
         sizes, times = self.num_bytes, self.seconds
         if num_bytes <= sizes[0]:
             return times[0]
@@ -103,10 +103,10 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """How ranks reach each other."""
+    """The links between ranks."""
 
     local_bytes_per_s: float
-    """To a neighbour in the same node, one direction, by the vendor's word."""
+    """To a neighbour in the same node, one direction, as the vendor specifies."""
     network: Network
     """Between nodes."""
     source: str = CATALOGUE
@@ -119,8 +119,8 @@ class Links:
         """Return the catalogue's links of a device.
 
         Args:
-            device: what every rank runs on.
-            network: such as `ib-ndr-400`; None takes what such devices usually come with.
+            device: every rank's device.
+            network: such as `ib-ndr-400`; None uses the usual network of such devices.
 
         Raises:
             HardwareError: no such network; the known ones are listed.
@@ -131,7 +131,7 @@ class Links:
         )
 
     def source_for(self, job: Group) -> str:
-        """Return where the times of a job's collectives come from, as a reader is told.
+        """Return the origin of the times of a job's collectives, for a reader.
 
         Args:
             job: all its ranks.
@@ -184,12 +184,12 @@ class Links:
         network: str | None = None,
         where: str = "probe",
     ) -> Self:
-        """Read the collectives that a probe measured; what it lacks is scaled by the catalogue.
+        """Read the collectives that a probe measured; missing values are scaled by the catalogue.
 
         Args:
             probe: `local_ranks` and `collectives`, rows of `kind`, `num_bytes`, `ranks` (a list)
                 and `s`.
-            device: what the probe ran on.
+            device: the probe's device.
             network: between nodes, where the probe did not cross them; None as in `of_device`.
             where: the file, for messages.
 
@@ -205,7 +205,7 @@ class Links:
                 points.setdefault(key, {})[int(row["num_bytes"])] = float(row["s"])
         except (KeyError, TypeError, ValueError) as error:
             raise HardwareError(
-                f"{where}: is no probe: needs local_ranks and collectives, rows of kind, "
+                f"{where}: not a probe file: needs local_ranks and collectives, rows of kind, "
                 f"num_bytes, ranks and s ({error!r}); write one with autotune probe"
             ) from error
         usual = cls.of_device(device, network=network)
@@ -224,7 +224,7 @@ class Links:
 
 
 def network_of(device: Device, name: str | None = None) -> Network:
-    """Return a network by name, or the one that machines with a device usually have.
+    """Return a network by name, or the usual one of machines with a device.
 
     Raises:
         HardwareError: no such network; the known ones are listed.
@@ -235,14 +235,14 @@ def network_of(device: Device, name: str | None = None) -> Network:
 
 
 def collective_s(kind: str, num_bytes: float, group: Group, links: Links) -> float:
-    """Return the seconds of one collective that nothing else delays.
+    """Return the seconds of one collective without contention.
 
     Args:
         kind: one of `KINDS`.
         num_bytes: of the whole: an all-gather's output, a reduce-scatter's input, an all-reduce's
             tensor.
         group: the shape of the group.
-        links: how its ranks reach each other.
+        links: the links between its ranks.
 
     Raises:
         ValueError: no such kind.
@@ -263,9 +263,9 @@ def collective_s(kind: str, num_bytes: float, group: Group, links: Links) -> flo
 
 
 def _measured_s(kind: str, num_bytes: float, group: Group, links: Links) -> float:
-    """Read a measured curve; above its largest size it goes on as the catalogue's does.
+    """Read a measured curve; above its largest size it continues like the catalogue's.
 
-    The largest may be all latency, and says nothing of the bandwidth then.
+    The largest may be latency only, which gives no bandwidth.
     """
     curve = links.curves[kind, group]
     largest = curve.num_bytes[-1]
@@ -277,7 +277,7 @@ def _measured_s(kind: str, num_bytes: float, group: Group, links: Links) -> floa
 
 
 def _nearest(kind: str, group: Group, links: Links) -> tuple[str, Group] | None:
-    """Return the measured kind and group that are most like the one asked for."""
+    """Return the measured kind and group that are nearest to the requested one."""
     crosses = group.nodes > 1
     alike = [key for key in links.curves if (key[1].nodes > 1) == crosses]
     if not alike:
@@ -289,10 +289,10 @@ def _nearest(kind: str, group: Group, links: Links) -> tuple[str, Group] | None:
 
 
 def _catalogue_s(kind: str, num_bytes: float, group: Group, links: Links) -> float:
-    """Small ones are latency, large ones transfer, and between them full speed comes slowly."""
+    """Small ones are latency, large ones transfer; in between full speed is reached slowly."""
     ranks = group.ranks
     if kind not in KINDS:
-        raise ValueError(f"{kind} is no collective; known: {', '.join(KINDS)}")
+        raise ValueError(f"{kind} is not a collective; known: {', '.join(KINDS)}")
     sent = num_bytes * (ranks - 1) / ranks
     if kind == "all_reduce":
         sent *= 2
@@ -303,7 +303,7 @@ def _catalogue_s(kind: str, num_bytes: float, group: Group, links: Links) -> flo
         local_ranks = max(ranks // group.nodes, 1)
         crossing = links.network.node_bytes_per_s(local_ranks)
         if kind == "all_to_all":
-            # Everything for another node leaves through the node's ports, of every local rank.
+            # Data for another node uses the ports of every local rank.
             sent *= local_ranks
             rate *= local_ranks
         rate = min(rate, crossing)

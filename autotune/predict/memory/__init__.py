@@ -3,12 +3,12 @@
 Two speeds, one vocabulary (`items`):
 
 - `closed_form` adds up formulas, for screening thousands of proposals;
-- `replay` runs the rank's tensors, in order, through a model of torch's caching allocator, and is
-  what a verdict rests on.
+- `replay` runs the rank's tensors, in order, through a model of torch's caching allocator; verdicts
+depend on it.
 
-How it fits together::
+Data flow::
 
-    Training (what the config says)
+    Training (the config's settings)
       -> parameters + program   one micro step as a list of events: allocate, free, gradient ready
       -> engine                 how ZeRO holds weights, gradients and states: unsharded (stage 0),
                                 flat (1, 2), bf16_accumulation (1 with fp32 sums), sharded (3)

@@ -1,4 +1,4 @@
-"""A model of torch's caching allocator: what `memory_allocated` and `memory_reserved` would say.
+"""A model of torch's caching allocator: what `memory_allocated` and `memory_reserved` would report.
 
 After c10/cuda/CUDACachingAllocator.cpp (torch 2.6 to 2.13, default settings): sizes round up to
 512 bytes, blocks come best-fit from a free list per stream and per size class, segments are 2 MiB
@@ -8,7 +8,7 @@ tensor is waste.
 
 Under a limit, as `torch.cuda.set_per_process_memory_fraction` sets one (`alloc_block` compares
 `reserved` plus the new segment with it), a segment that would exceed it first makes the allocator
-give back every segment that is wholly free, of all streams and both size classes
+free every segment that is wholly unused, of all streams and both size classes
 (`release_cached_blocks`, one of `num_alloc_retries`); segments that are partly in use stay. If the
 new one is still too much, the run is out of memory. (`release_available_cached_blocks`, tried
 between, returns at once unless `max_split_size_mb` is set, and `garbage_collection_threshold` is
@@ -51,7 +51,7 @@ class Pool:
 class Block:
     """A piece of a segment, in use or free; neighbours of one segment are linked.
 
-    `pool` is where it returns to: a segment serves one stream and one size class only.
+    `pool` is where it is returned: a segment serves one stream and one size class only.
     """
 
     __slots__ = ("address", "free", "item", "next", "pool", "previous", "requested", "size")
@@ -88,9 +88,9 @@ class RanOut:
     detail: str
     asked_bytes: int
     allocated_bytes: int
-    """Then, in blocks handed out."""
+    """At that point, in allocated blocks."""
     reserved_bytes: int
-    """Then, after everything that was free as a whole had been given back."""
+    """At that point, after all wholly unused segments were freed."""
     limit_bytes: int
 
 
@@ -98,23 +98,23 @@ class OutOfMemoryError(Exception):
     """The modelled allocator cannot serve a request under its limit; never leaves `replay`."""
 
     def __init__(self, ran_out: RanOut) -> None:
-        super().__init__(f"{ran_out.asked_bytes} bytes asked in {ran_out.part}")
+        super().__init__(f"{ran_out.asked_bytes} bytes requested in {ran_out.part}")
         self.ran_out = ran_out
 
 
 class CachingAllocator:
-    """Counts the bytes of one device; nothing is ever really allocated.
+    """Counts the bytes of one device; allocates nothing.
 
     Args:
         limit_bytes: the most that may be reserved; None for no limit.
-        card_bytes: what the driver has for this allocator; None for a card without end.
+        card_bytes: what the driver has for this allocator; None for no limit.
     """
 
     def __init__(self, limit_bytes: int | None = None, card_bytes: int | None = None) -> None:
         self.limit_bytes = limit_bytes
         self.card_bytes = card_bytes
         self.num_retries = 0
-        """How often the limit made it give back its cache: `num_alloc_retries`."""
+        """How often the limit made it free its cache: `num_alloc_retries`."""
         self.allocated = 0
         self.reserved = 0
         self.peak_allocated = 0
@@ -133,9 +133,9 @@ class CachingAllocator:
         self._next_address = 0
 
     def allocate(self, num_bytes: int, item: int, stream: int = MAIN) -> Block:
-        """Hand out a block for `num_bytes`, from the cache or from a new segment.
+        """Return a block for `num_bytes`, from the cache or from a new segment.
 
-        This and `free` run a hundred thousand times a prediction; hence no helpers inside.
+        This and `free` run a hundred thousand times a prediction; therefore they call no helpers.
         """
         size = (num_bytes + 511) & ~511 or ROUND_BYTES
         small = size <= SMALL_BYTES
@@ -212,7 +212,7 @@ class CachingAllocator:
         blocks[key] = block
 
     def enter(self, part: Part, detail: str = "") -> None:
-        """Start another part of the step: its peak is found apart from the others'."""
+        """Start another part of the step, with a separate peak."""
         if part is not self._part:
             self._close_part()
             self._part = part
@@ -223,7 +223,7 @@ class CachingAllocator:
         self._detail = detail
 
     def empty_cache(self) -> None:
-        """Give back segments that are wholly free: `torch.cuda.empty_cache()`."""
+        """Free segments that are wholly unused: `torch.cuda.empty_cache()`."""
         for pool in self._pools:
             for key, block in list(pool.blocks.items()):
                 if block.previous is None and block.next is None:
@@ -232,11 +232,11 @@ class CachingAllocator:
                     self.reserved -= block.size
 
     def driver_has(self, num_bytes: int) -> bool:
-        """Whether the driver has so much left; it knows nothing of the limit."""
+        """Whether the driver has that much left; the limit does not count."""
         return self.card_bytes is None or self.reserved + num_bytes <= self.card_bytes
 
     def reset_peaks(self) -> None:
-        """Forget the peaks so far: `torch.cuda.reset_peak_memory_stats()`."""
+        """Reset the peaks: `torch.cuda.reset_peak_memory_stats()`."""
         self._close_part()
         self.peak_allocated = self._part_peak = self.allocated
         self.peak_reserved = self.reserved
@@ -248,7 +248,7 @@ class CachingAllocator:
         return dict(self._peaks)
 
     def _take_snapshot(self) -> None:
-        """Keep what is live at a new peak; put off until the peak is over, since many follow."""
+        """Store what is live at a new peak; delayed until the peak ends, since many follow."""
         self._rising = False
         self._snapshot = self._live[:]
         self._part_detail = self._detail

@@ -41,7 +41,7 @@ class Bf16AccumulationEngine(Engine):
         self.pending: dict[int, Block] = {}
 
     def gradient(self, parameter: int, block: Block) -> None:
-        """Keep it: the sum takes all gradients after backward."""
+        """Keep it: all gradients are added to the sum after backward."""
         known = self.pending.get(parameter)
         if known is None:
             self.pending[parameter] = block
@@ -59,7 +59,7 @@ class Bf16AccumulationEngine(Engine):
             self.transient(training.communication_bytes * self.flat_elements, Item.REDUCTION_COPY)
 
     def step(self) -> None:
-        """Norm and update in place; the bf16 gradients go only afterwards."""
+        """Norm and update in place; the bf16 gradients are freed afterwards."""
         self.enter_step()
         if not self.moments:
             self.make_moments(self.partition_elements)

@@ -1,8 +1,8 @@
 """Device memory by formulas: fast enough to screen thousands of proposals.
 
-Each phase that can hold the peak is added up from the same items as the replay's; the largest
-wins. Left out: fragmentation, block waste, and what a prefetch happens to hold at one moment.
-Expect a few per cent of error; a verdict rests on the replay.
+Each phase that can have the peak is the sum of the same items as the replay's; the largest counts.
+Not included: fragmentation, block waste, and what a prefetch holds at one time. The error is a few
+per cent; verdicts depend on the replay.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ def estimate_closed_form(training: Training, *, workspace_bytes: int) -> Estimat
         (Part.STEP, 0): terms.step(),
     }
     (part, _), items = max(phases.items(), key=lambda phase: sum(phase[1].values()))
-    items = together({Item.WORKSPACE: 2 * workspace_bytes}, terms.states(), items)
+    items = add_items({Item.WORKSPACE: 2 * workspace_bytes}, terms.states(), items)
     total = sum(items.values())
     return Estimate(
         part=part,
@@ -121,17 +121,17 @@ class _Terms:
         """All activations, and the logits in several copies."""
         summary = self.summary
         kept = self.layers * summary.kept_per_layer + summary.kept_outside
-        return together(
+        return add_items(
             self._carried(),
             self._gathered(turn=True),
             {Item.ACTIVATIONS: kept, Item.LOGITS: summary.loss_peak},
         )
 
     def head(self) -> Items:
-        """All activations, and the head's own gradient beside its logits' gradient."""
+        """All activations, and the gradients of the head and of the logits."""
         summary = self.summary
         kept = self.layers * summary.kept_per_layer + summary.kept_outside
-        return together(
+        return add_items(
             self._carried(),
             self._gathered(turn=True),
             {
@@ -145,7 +145,7 @@ class _Terms:
         summary = self.summary
         kept = (self.layers - 1) * summary.kept_per_layer
         inside = self._gradient(self.weighted.largest_in_layer)
-        return together(
+        return add_items(
             self._in_backward(turn=True),
             {
                 Item.ACTIVATIONS: kept + summary.layer_peak,
@@ -158,9 +158,9 @@ class _Terms:
         inside = self._gradient(self.weighted.largest_in_layer)
         before = self.trained - self.weighted.embedding
         if self.training.accumulation > 1:
-            # Already carried over from the micro step before.
+            # Already carried over from the previous micro step.
             before = 0
-        return together(
+        return add_items(
             self._in_backward(turn=False),
             {
                 Item.ACTIVATIONS: self.summary.layer_peak,
@@ -169,7 +169,7 @@ class _Terms:
         )
 
     def reduction(self) -> Items:
-        """After backward: stage 1 has all gradients, and its own ones a second time."""
+        """After backward: stage 1 has all gradients, and a copy of its own."""
         zero, training = self.zero, self.training
         filled = min(zero.reduce_bucket_size, self.trained)
         items = self._bucket_in_use()
@@ -188,11 +188,11 @@ class _Terms:
             largest = self.largest
             items[Item.NORM_SCRATCH] = FP64 * min(largest, self.partition)
         elif zero.stage == 1:
-            items = together(items, self._own())
+            items = add_items(items, self._own())
         if zero.stage == 1:
             whole = self._early_gradients(self.trained) - self._early_gradients(filled)
             items[Item.GRADIENTS] = whole
-        return together(items, self._copies(filled))
+        return add_items(items, self._copies(filled))
 
     def step(self) -> Items:
         """Own gradients, flat and in fp32; norms in fp64."""
@@ -215,7 +215,7 @@ class _Terms:
             return {Item.GRADIENT_PARTITION: training.accumulation_bytes * self.partition}
         scratch = FP64 * min(self.largest, self.partition)
         flat = (self.element_bytes + wide) * self.partition
-        return together(self._own(), {Item.STEP_GRADIENTS: max(flat, scratch)})
+        return add_items(self._own(), {Item.STEP_GRADIENTS: max(flat, scratch)})
 
     def _unsharded_step(self) -> int:
         if self.training.precision == "fp32":
@@ -227,7 +227,7 @@ class _Terms:
         return self.element_bytes * elements
 
     def _early_gradients(self, elements: int) -> int:
-        """Gradients that stay where autograd put them: all of stage 1's, none of stage 2's."""
+        """Gradients that stay as autograd made them: all at stage 1, none at stage 2."""
         if self.zero.stage >= 2:
             return 0
         size = self.element_bytes
@@ -241,11 +241,11 @@ class _Terms:
             return {}
         if self.zero.stage <= 1:
             whole = {Item.GRADIENTS: self._early_gradients(self.trained)}
-            return together(whole, self._bucket_in_use())
+            return add_items(whole, self._bucket_in_use())
         return self._own()
 
     def _in_backward(self, *, turn: bool) -> Items:
-        """What a layer's backward finds: bucket, own gradients, gathered weights, a copy."""
+        """What is alive in a layer's backward: bucket, own gradients, gathered weights, a copy."""
         carried = self.training.accumulation > 1
         parts = [self._gathered(turn=turn)]
         if self.zero.stage == 2:
@@ -256,7 +256,7 @@ class _Terms:
             parts.append(self._bucket_in_use())
         if self.zero.stage >= 2 or self.zero.overlap_comm:
             parts.append(self._copies(self.zero.reduce_bucket_size))
-        return together(*parts)
+        return add_items(*parts)
 
     def _bucket_in_use(self) -> Items:
         if self.zero.stage not in (1, 2) or self._whole_sums:
@@ -271,7 +271,7 @@ class _Terms:
         return {Item.GRADIENT_PARTITION: size * self.partition}
 
     def _copies(self, elements: int) -> Items:
-        """A bucket's second copy, where its pieces go to more than one rank."""
+        """A bucket's second copy, where its pieces belong to more than one rank."""
         filled = min(elements, self.zero.reduce_bucket_size, self.trained)
         cut = self.zero.stage == 3 or filled > self.partition // 2
         if self.training.world_size == 1 or not cut:
@@ -281,9 +281,9 @@ class _Terms:
     def _gathered(self, *, turn: bool) -> Items:
         """Stage 3: what is whole, at the turn from forward to backward or at its end.
 
-        At the turn the prefetcher passes over everything that is still whole and will be used
-        again, which keeps it: up to `max_live_parameters`. Without prefetching only the reuse
-        distance keeps, and it counts both ways.
+        At the turn the prefetcher keeps everything that is still whole and will be used again, up
+        to `max_live_parameters`. Without prefetching only the reuse distance keeps parameters, in
+        both directions.
         """
         if self.zero.stage < 3 or self.training.world_size == 1:
             return {}
@@ -303,11 +303,11 @@ class _Terms:
         }
 
 
-def together(*parts: Items) -> Items:
-    """Add items up, item by item.
+def add_items(*parts: Items) -> Items:
+    """Return the sums of items, item by item.
 
     Example:
-        >>> together({Item.WEIGHTS: 1}, {Item.WEIGHTS: 2, Item.MOMENTS: 3})
+        >>> add_items({Item.WEIGHTS: 1}, {Item.WEIGHTS: 2, Item.MOMENTS: 3})
         {<Item.WEIGHTS: 0>: 3, <Item.MOMENTS: 3>: 3}
     """
     total: Items = {}

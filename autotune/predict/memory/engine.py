@@ -1,4 +1,4 @@
-"""What every DeepSpeed engine does with a rank's tensors."""
+"""The interface of DeepSpeed's engines: what they do with a rank's tensors."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class Engine(ABC):
         training: the job.
         parameters: the model's, as the model registers them.
         allocator: where this rank's bytes are counted.
-        rank: whose; all hold as much but at stage 2 (`ranks.py`).
+        rank: the rank; all need the same memory except at stage 2 (`peak_rank.py`).
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Engine(ABC):
 
     @abstractmethod
     def end_backward(self) -> None:
-        """The backward of a micro step is over; gradients are reduced if they must be."""
+        """The backward of a micro step has ended; gradients are reduced if necessary."""
 
     @abstractmethod
     def step(self) -> None:
@@ -69,7 +69,7 @@ class Engine(ABC):
         """A module needs its parameters."""
 
     def release(self, parameters: tuple[int, ...]) -> None:  # noqa: B027
-        """A module is done with them."""
+        """A module has ended."""
 
     def make_moments(self, elements: int) -> None:
         """Allocate the optimizer's state tensors for one flat master tensor."""
@@ -90,5 +90,5 @@ class Engine(ABC):
             self.allocator.free(self.allocator.allocate(num_bytes, item, stream))
 
     def enter_step(self) -> None:
-        """The optimizer step begins."""
+        """The optimizer step starts."""
         self.allocator.enter(Part.STEP)

@@ -1,4 +1,4 @@
-"""What the measured rows cover; a estimate names everything that they do not.
+"""What the measured rows cover; an estimate lists what they do not cover.
 
 Rows: one H200, bf16, fp16 and fp32, with Adam, SGD and Lion; LLaMA, GPT-2, OPT and small Mixtral
 shapes of 160M to 70B, tied embeddings, adapters and frozen layers; stages 0 to 3, CPU offload,
@@ -12,16 +12,16 @@ MEASURED_MARGIN = 0.03
 """Of the limit under which a job is predicted to fit: with it, none of 62 runs under real limits
 was a false "fits" (near its limit a job is chaotic)."""
 RUNNING_MARGIN = 0.01
-"""The same for the weaker claim that it runs at all; with it two of the 62 ran out."""
+"""The same for the weaker claim that it runs; with it two of the 62 ran out."""
 UNMEASURED_MARGIN = 0.08
-"""The same where something was never measured."""
+"""The same for a job with something that was not measured."""
 
 UNSHARDED_MARGIN = 0.08
 """Without ZeRO on one rank: two of three such jobs ran out 3 % above their predicted limit, and
-their reserved peak, at which they ran, lies 13 % above it."""
+their reserved peak, at which they ran, is 13 % above it."""
 FRAGMENTATION_MARGIN = 0.12
-"""What the closed form adds: limits lie this far above the allocated peak in the middle of the
-measured jobs (2 % the least, 47 % at stage 3 with many ranks); a replay knows better."""
+"""What the closed form adds: the median distance of limits from the allocated peak in the measured
+jobs (2 % at least, 47 % at stage 3 with many ranks); a replay is more exact."""
 
 CLOSED_FORM_SLACK = 1.15
 """What the closed form finds too large by more than this is not replayed: it errs by less."""
@@ -40,7 +40,7 @@ _FAMILIES = frozenset({"llama", "mistral", "mixtral", "gpt2", "opt"})
 
 
 def unmeasured(training: Training) -> tuple[str, ...]:
-    """Return what no measured row has, one short phrase each."""
+    """Return the properties of a job that no measured row has."""
     zero, shape = training.zero, training.model
     offload, params = zero.offload_optimizer, zero.offload_param
     experts = shape.hf_config.get("num_local_experts") or shape.hf_config.get("num_experts")
@@ -49,9 +49,9 @@ def unmeasured(training: Training) -> tuple[str, ...]:
         "16-bit master weights": training.master_bytes == 2,
         f"model family {shape.model_type}": shape.model_type not in _FAMILIES,
         _ASSUMED_SHAPE: bool(shape.hf_config.get(ASSUMED)),
-        # Exact for adapters on q_proj and v_proj and for trained top layers; others are guessed.
+        # Exact for adapters on q_proj and v_proj and for trained top layers; a guess for others.
         "the place of the trained parameters": training.trainable_parameters is not None,
-        # Measured 1.6 % higher than predicted; nobody knows why.
+        # Measured 1.6 % higher than predicted, for an unknown reason.
         "mixture of experts at stage 3": bool(experts) and zero.stage == 3,
         "expert parallelism": training.expert_parallel_size > 1,
         "NVMe offload": "nvme" in (offload.device, params.device),
@@ -67,7 +67,7 @@ def unmeasured(training: Training) -> tuple[str, ...]:
 
 
 def margin(training: Training) -> float:
-    """Return how far a peak may lie above its prediction, relative to it."""
+    """Return how far a peak may be above its prediction, relative to it."""
     if unmeasured(training):
         return UNMEASURED_MARGIN
     return UNSHARDED_MARGIN if _is_unsharded(training) else MEASURED_MARGIN
@@ -77,7 +77,7 @@ def running_margin(training: Training) -> float:
     """Return the same for the claim that a job runs, though it may not fit.
 
     A shape assumed from a number of parameters is as likely too large as too small: it widens what
-    "fits" keeps free, and says nothing against the job's running.
+    "fits" keeps free, and does not affect whether the job runs.
     """
     if _is_unsharded(training):
         return UNSHARDED_MARGIN

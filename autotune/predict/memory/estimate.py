@@ -1,4 +1,4 @@
-"""The answer: what one rank needs, itemised at its peak, and whether it fits."""
+"""An estimate: what one rank needs, itemised at its peak, and whether it fits."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,12 +19,12 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnderCeiling:
-    """What replays under a ceiling found."""
+    """The results of replays under a ceiling."""
 
     fits: bool
-    """With the margin kept free, and steady steps that never give back cache."""
+    """With the margin kept free, and steady steps that never free the cache."""
     runs: bool
-    """With a smaller margin kept free, though steady steps may give back cache over and over."""
+    """With a smaller margin kept free; steady steps may free the cache repeatedly."""
     runs_bare: bool
     """The same if the prediction is right, without a margin."""
     ran_out: RanOut | None = None
@@ -43,17 +43,16 @@ class DeviceEstimate:
     """Where in that part."""
     peak_allocated_bytes: int
     peak_reserved_bytes: int | None
-    """With the allocator's cache; reported, but never what "fits" is decided on. None where only
-    the closed form was asked."""
+    """With the allocator's cache; reported, but "fits" does not depend on it. None for the closed
+    form."""
     outside_bytes: int
     """Outside the allocator: the driver's context, libraries, communicators."""
     margin: float
     """Kept free: the model's error where it was measured, more where it was not, and more for
-    fragmentation where only the closed form was asked."""
+    fragmentation with the closed form."""
     ceiling_bytes: int | None
     limit_bytes: int | None = None
-    """The least that the allocator must be allowed to reserve: the peak and fragmentation. None
-    unless it was asked for."""
+    """The smallest limit of the allocator: the peak and fragmentation. None unless requested."""
     judged: UnderCeiling | None = None
     """By replay under the ceiling; None without one, or by the closed form."""
     init_allocated_bytes: int | None = None
@@ -63,7 +62,7 @@ class DeviceEstimate:
     parts: tuple[Peak, ...] = ()
     """The highest point of every part of a step."""
     rank: int = 0
-    """Whose memory this is: the one that holds the most, if it was left open."""
+    """The rank of the estimate; by default the one that needs the most."""
 
     @property
     def needed_bytes(self) -> int:
@@ -82,7 +81,7 @@ class DeviceEstimate:
 
     @property
     def runs(self) -> bool | None:
-        """Whether it runs under the ceiling, perhaps slowly; None without one."""
+        """Whether it runs under the ceiling, possibly slowly; None without one."""
         return self.judged.runs if self.judged else self.fits
 
     @property
@@ -100,7 +99,7 @@ class DeviceEstimate:
 
     @property
     def advice(self) -> str:
-        """What to shrink first."""
+        """What to reduce first."""
         # At the loss every kept activation is alive too, and may outweigh the logits.
         if self.part == Part.LOSS and self._at_peak(Item.ACTIVATIONS) > self._at_peak(Item.LOGITS):
             return _ACTIVATIONS
@@ -161,7 +160,7 @@ class HostEstimate:
 
     @property
     def fits(self) -> bool | None:
-        """Whether the node has it; None where its memory is not known."""
+        """Whether the node has enough; None where its memory is unknown."""
         if self.ceiling_bytes is None:
             return None
         return self.total_bytes * (1 + self.margin) <= self.ceiling_bytes
@@ -189,11 +188,11 @@ class MemoryEstimate:
     method: str
     """replay, closed form, or traced."""
     unmeasured: tuple[str, ...]
-    """What no measured row has; the margin is wider because of it."""
+    """Properties that no measured row has; they widen the margin."""
 
     @property
     def fits(self) -> bool | None:
-        """Whether device and host both have room; None where neither ceiling is known."""
+        """Whether both device and host have enough; None where neither ceiling is known."""
         verdicts = [v for v in (self.device.fits, self.host.fits) if v is not None]
         return all(verdicts) if verdicts else None
 

@@ -127,7 +127,7 @@ class FlatEngine(Engine):
             self.in_bucket_elements += elements
             return
         if elements > limit:
-            # Larger than the bucket: it keeps its own tensor, cloned first under offload.
+            # Larger than the bucket: it stays in its own tensor, cloned first under offload.
             if self.offload:
                 clone = allocator.allocate(self.bucket_bytes * elements, Item.GRADIENTS)
                 allocator.free(self.pending[parameter])
@@ -209,8 +209,8 @@ class FlatEngine(Engine):
         allocator = self.allocator
         if self.offload:
             if not self.boundary:
-                # Copied to the host, but let go only after backward: one that was too large for the
-                # bucket stays in a tensor of its own.
+                # Copied to the host, but freed only after backward: one that was too large for the
+                # bucket stays in its own tensor.
                 return
             group = self.group_of[parameter]
             own = group.own_elements(parameter, self.elements[parameter])

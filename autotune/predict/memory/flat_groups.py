@@ -16,13 +16,13 @@ class Group:
 
     members: list[int]
     partitions: int
-    """Ranks over which the buffer is cut."""
+    """Ranks over which the buffer is partitioned."""
     flat_elements: int = 0
     partition_elements: int = 0
     starts: dict[int, int] = field(default_factory=dict)
     """Offset of each member in the flat buffer."""
     partition: int = 0
-    """Which of the buffer's partitions is this rank's."""
+    """The index of this rank's partition of the buffer."""
     own: list[int] = field(default_factory=list)
     """Members of which at least one element lies in this rank's partition."""
 
@@ -42,9 +42,9 @@ def make_groups(
         training: the job.
         parameters: the model's.
         elements: of each parameter on one rank.
-        rank: whose own partition of each buffer is marked.
+        rank: the rank whose partition of each buffer is marked.
     """
-    # Without expert parallelism DeepSpeed does not tell experts from other weights.
+    # Without expert parallelism DeepSpeed does not distinguish experts from other weights.
     apart = training.expert_parallel_size > 1
     dense = [k for k, p in enumerate(parameters) if p.trainable and not (apart and p.expert)]
     experts = [k for k, p in enumerate(parameters) if p.trainable and apart and p.expert]
@@ -65,7 +65,7 @@ def make_groups(
 
 
 def _order(group: Group, *, dealt: bool) -> list[int]:
-    """Return members as they lie in the buffer; `round_robin_gradients` deals them out."""
+    """Return members in buffer order; `round_robin_gradients` distributes them over the ranks."""
     if not dealt:
         return group.members
     return [

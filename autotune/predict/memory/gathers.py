@@ -14,7 +14,7 @@ from autotune.predict.zero_settings import ZeroSettings
 
 
 class ParameterHolder(Protocol):
-    """What gathers ask of a rank: an engine, or only its parameters' sizes."""
+    """What gathers need from a rank: an engine, or only its parameters' sizes."""
 
     training: Training
     zero: ZeroSettings
@@ -23,7 +23,7 @@ class ParameterHolder(Protocol):
     elements: list[int]
 
     def transient(self, num_bytes: int, item: Item, stream: int = MAIN) -> None:
-        """Allocate something that is gone at once."""
+        """Allocate and free at once."""
 
 
 @dataclass(slots=True)
@@ -34,11 +34,11 @@ class Flight:
     members: list[int]
     left: set[int] = field(default_factory=set)
     split: bool = False
-    """Each parameter has got its own copy, at the first wait."""
+    """Whether each parameter has its own copy, made at the first wait."""
 
 
 class Gathers:
-    """Which parameters are whole on this rank, and when they go."""
+    """Which parameters are whole on this rank, and when they are released."""
 
     def __init__(self, engine: ParameterHolder, *, partitions: int, persistent: set[int]) -> None:
         self.engine = engine
@@ -59,7 +59,7 @@ class Gathers:
         self.off = partitions == 1
 
     def start_pass(self) -> None:
-        """`reset_step`: what was recorded is the plan from now on."""
+        """`reset_step`: the recorded order is the plan from now on."""
         if self.started:
             self.complete = True
         self.started = True
@@ -68,7 +68,7 @@ class Gathers:
         self.last_use = {}
 
     def fetch(self, parameters: tuple[int, ...]) -> None:
-        """Gather what a module needs, wait for it, then prefetch for those to come.
+        """Gather what a module needs, wait for it, then prefetch for later modules.
 
         A module without parameters of its own, such as the whole model, prefetches too.
         """
@@ -168,7 +168,7 @@ class Gathers:
             self.allocator.free(flight.buffer)
 
     def _pass_by(self, parameters: tuple[int, ...]) -> None:
-        """Take this module's uses off the queue, unless a prefetch has done so already."""
+        """Remove this module's uses from the queue, unless a prefetch has removed them."""
         fresh = {k for k in parameters if self.last_use.get(k, -1) < self.step}
         if not fresh:
             return
@@ -198,7 +198,7 @@ class Gathers:
             self._gather(wanted)
 
     def _reused_soon(self, candidates: set[int]) -> set[int]:
-        """Return candidates that come again within `max_reuse_distance` elements."""
+        """Return candidates that are used again within `max_reuse_distance` elements."""
         found: set[int] = set()
         passed, elements, limit = 0, self.engine.elements, self.zero.max_reuse_distance
         for module in self.modules[self.step :]:

@@ -1,7 +1,7 @@
-"""Host memory of one rank: what offload moves there, with the rounding of pinned memory.
+"""Host memory of one rank: offloaded states, with the rounding of pinned memory.
 
-Pinned tensors take the next power of two (torch's CachingHostAllocator), which is up to twice what
-was asked. All ranks of a node share its memory: multiply by the local ranks.
+Pinned tensors take the next power of two (torch's CachingHostAllocator), up to twice the request.
+All ranks of a node share its memory: multiply by the local ranks.
 """
 
 from collections import Counter
@@ -42,7 +42,7 @@ def host_memory(
     Args:
         training: the job.
         parameters: the model's.
-        emulated: no real communicators: one process plays its rank alone.
+        emulated: whether the rank runs alone, without real communicators.
     """
     base = NCCL_BASE_BYTES if training.world_size > 1 and not emulated else BASE_BYTES
     zero = training.zero
@@ -102,7 +102,7 @@ def _flat_items(
         "gradient_buffer": pinned(size * largest, pin=pin),
     }
     if training.accumulation > 1:
-        # Each own gradient is kept as a pinned tensor of its own between micro steps.
+        # Each own gradient is kept as a separate pinned tensor between micro steps.
         own, kept = 0, 0
         for parameter in parameters:
             if own >= elements:
@@ -126,7 +126,7 @@ def _sharded_items(training: Training, groups: list[SubGroup], elements: int) ->
         "moments": training.num_moments * training.moment_bytes * moved,
     }
     if not training.zero.offload_param.enabled:
-        # The updated sub-group is narrowed on the host before it is sent up.
+        # The updated sub-group is cast on the host before it is copied to the device.
         items["weights_on_their_way"] = training.element_bytes * max(away, default=0)
     return items
 
@@ -150,7 +150,7 @@ def _swapped_items(
 def _parameter_items(
     training: Training, parameters: tuple[Parameter, ...], shards: list[int]
 ) -> tuple[dict[str, int], int]:
-    """Weights that live away from the GPU between uses."""
+    """Weights that are kept off the GPU between uses."""
     offload, size = training.zero.offload_param, training.element_bytes
     if not offload.enabled:
         return {}, 0
@@ -162,7 +162,7 @@ def _parameter_items(
             "weight_buffers": pinned(size * offload.buffer_count * offload.buffer_size),
         }, size * (elements - stay)
     limit = training.zero.param_persistence_threshold
-    # Layers are alike: few sizes, many parameters of each.
+    # Layers are equal: few sizes, many parameters of each.
     sizes = Counter(zip((p.num_elements for p in parameters), shards, strict=True))
     cached = sum(
         number * pinned(size * shard, pin=offload.pin_memory)

@@ -1,9 +1,9 @@
-"""Which rank of a job holds the most.
+"""Finds the rank of a job that needs the most memory.
 
-Stage 2 lets go of every gradient but those of its own partition. Backward begins with the model's
-last layers, while most activations are alive: the last rank's own gradients lie beside them, those
-of rank 0 come when the activations are gone. At the other stages all ranks hold as much: stage 1
-keeps all gradients until backward ends, stage 3 shards every tensor.
+Stage 2 frees every gradient outside its own partition. Backward starts with the model's last
+layers, while most activations are alive: they are alive together with the last rank's gradients,
+while those of rank 0 appear when the activations are freed. At the other stages all ranks need the
+same: stage 1 keeps all gradients until backward ends, stage 3 shards every tensor.
 """
 
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from autotune.predict.training_job import Training
 
 
 def peak_ranks(training: Training, parameters: Sequence[Parameter]) -> tuple[int, ...]:
-    """Return the ranks of which one holds the most, two or three at stage 2.
+    """Return the ranks of which one needs the most, two or three at stage 2.
 
-    These are the last one; the one whose partition touches the largest parameters, which its
-    gradients keep whole; and rank 0, whose own part of the embedding may need the most scratch.
+    These are the last one; the one whose partition overlaps the largest parameters, whose gradients
+    it keeps whole; and rank 0, whose part of the embedding may need the largest temporaries.
     """
     world_size = training.world_size
     if training.zero.stage != 2 or world_size == 1:

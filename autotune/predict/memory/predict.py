@@ -1,4 +1,4 @@
-"""The two entries: a verdict by replay, and a screening by closed form."""
+"""The two entry points: prediction by replay, and screening by closed form."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -26,27 +26,27 @@ from autotune.predict.training_job import Training
 CONTEXT_BYTES = int(0.817 * GIB)
 """Driver context and libraries on an H200, the same in every measured row."""
 NCCL_BYTES = int(0.99 * GIB)
-"""Communicators' buffers on top: the most that was seen between two H200."""
+"""Communicators' buffers in addition: the maximum between two H200."""
 HOST_MARGIN = 0.05
-"""Of the host's total: no offload row was predicted more than 5 % low."""
+"""Fraction of the host's total: no offload row was predicted more than 5 % low."""
 HOST_UNMEASURED_MARGIN = 0.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a rank runs in."""
+    """The device and host that a rank runs on."""
 
     device: Device
     ceiling_bytes: int | None = None
-    """The most a rank may use as the driver sees it; None asks for no verdict."""
+    """The most that a rank may use as the driver sees it; None for no verdict."""
     local_ranks: int = 1
     """Ranks that share a host."""
     host_bytes: int | None = None
-    """Memory of one host; None asks for no verdict on it."""
+    """Memory of one host; None for no verdict on it."""
     emulated: bool = False
-    """One process plays its rank alone, without real communicators."""
+    """Whether the rank runs alone, without real communicators."""
     rank: int | None = None
-    """Whose memory is asked for; None asks for the one that holds the most."""
+    """The rank to predict; None for the one that needs the most."""
 
 
 def predict_memory(
@@ -58,13 +58,13 @@ def predict_memory(
 ) -> MemoryEstimate:
     """Predict one rank's memory by replaying its tensors; tens of milliseconds.
 
-    With a ceiling the job is replayed under it, since an allocator that is pressed gives back its
-    cache, and one that is fragmented runs out before the peak.
+    With a ceiling the job is replayed under it, since an allocator at its limit frees its cache,
+    and a fragmented one runs out before the peak.
 
     Args:
         training: the job.
         surroundings: device, ceiling and host.
-        program: a micro step traced before; None takes the family's, or traces it.
+        program: a traced micro step; None uses the family's, or traces it.
         find_limit: also find the smallest ceiling under which it runs, in a dozen more replays.
 
     Raises:
@@ -103,7 +103,7 @@ def predict_memory(
 
 
 def peak_rank(training: Training, device: Device) -> int:
-    """Return the rank that holds the most: the one to play where only one is run.
+    """Return the rank that needs the most: the one to emulate.
 
     Raises:
         WorkloadError: the model has to be traced, and cannot be.
@@ -130,7 +130,7 @@ def screen_memory(training: Training, surroundings: Surroundings) -> MemoryEstim
 
 
 def runs_under(training: Training, device: Device, limit_bytes: int) -> bool:
-    """Whether a job runs steadily where the allocator may reserve so much; no margin is added.
+    """Whether a job runs steadily under a limit of the allocator, without a margin.
 
     Raises:
         WorkloadError: the model has to be traced, and cannot be.
@@ -147,7 +147,7 @@ class Replays:
     program: Program
     workspace_bytes: int
     card_bytes: int
-    """What the card has for the allocator."""
+    """The card's memory for the allocator."""
 
     @classmethod
     def of(
@@ -168,7 +168,7 @@ class Replays:
 
     @property
     def candidates(self) -> tuple[int, ...]:
-        """The ranks of which one holds the most."""
+        """The ranks of which one needs the most."""
         return peak_ranks(self.training, self.program.parameters)
 
     def of_rank(self, rank: int, *, limit_bytes: int | None = None) -> Replayed:
@@ -183,7 +183,7 @@ class Replays:
         )
 
     def of_peak_rank(self) -> Replayed:
-        """Return the rank with the largest peak; of equals the one that reserves more."""
+        """Return the rank with the largest peak, or of equal peaks with the larger reservation."""
         return max(
             map(self.of_rank, self.candidates),
             key=lambda found: (found.peak_allocated_bytes, found.peak_reserved_bytes),
@@ -200,7 +200,7 @@ class Replays:
         )
 
     def judge(self, unlimited: Replayed, *, limit_bytes: int, margin: float) -> UnderCeiling:
-        """Judge with the margin kept free, and with less of it only if it does not run then."""
+        """Judge with the margin kept free, and with a smaller one only if it does not run."""
         kept = round(limit_bytes / (1 + margin))
         if kept >= max(unlimited.peak_reserved_bytes, unlimited.init_reserved_bytes):
             return UnderCeiling(fits=True, runs=True, runs_bare=True)

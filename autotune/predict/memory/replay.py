@@ -1,8 +1,8 @@
 """Runs a program through an engine: two optimizer steps, whose second is like all later ones.
 
-Two are needed: stage 3 prefetches only from its second pass on, and the optimizer's moments join
-at the end of the first step. Where a limit was still felt in the second, a third tells whether the
-allocator, once it has given back what initialisation left over, runs on without giving back more.
+Two are needed: stage 3 prefetches only from its second pass on, and the optimizer's moments join at
+the end of the first step. If the limit caused retries in the second, a third shows whether the
+allocator runs without retries after it has freed the cache of the initialisation.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,8 @@ OPTIMIZER_STEPS = 2
 STEPS_UNDER_LIMIT = 3
 """The last one counts as steady."""
 MICRO_STEPS = 2
-"""Replayed per optimizer step at most: the first and the last; those between are like the last."""
+"""Micro steps replayed per optimizer step at most: the first and the last; others equal the
+last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +42,11 @@ class Replayed:
     """What one rank's allocator would report, in bytes."""
 
     rank: int
-    """Which one."""
+    """The rank."""
     init_allocated_bytes: int
     """After `initialize`."""
     init_reserved_bytes: int
-    """The most that initialisation had reserved."""
+    """The reserved peak of the initialisation."""
     after_backward_bytes: int
     """Allocated after the first optimizer step's backward."""
     peak_allocated_bytes: int
@@ -54,13 +55,14 @@ class Replayed:
     peaks: dict[Part, Peak]
     """Per part of a step, initialisation included."""
     ran_out: RanOut | None = None
-    """Where the limit ended the run; None if it did not. What is above is then what came before."""
+    """Where the limit ended the run; None if it did not. The fields above then describe the run
+    until there."""
     retries: tuple[int, ...] = ()
-    """Times that the allocator gave back its cache: in initialisation, then in each step."""
+    """How often the allocator freed its cache: in initialisation, then in each step."""
 
     @property
     def fits(self) -> bool:
-        """Whether it ran to its end, and the last step without the allocator's retries."""
+        """Whether it ran to the end, and the last step without allocator retries."""
         return self.ran_out is None and not (self.retries and self.retries[-1])
 
     @property
@@ -90,7 +92,7 @@ def replay(
         limit_bytes: the most that the allocator may reserve, as the memory fraction sets it.
         card_bytes: the most that the driver could give it, by which DeepSpeed decides where to
             flatten weights.
-        rank: whose memory; `ranks.py` says which matter.
+        rank: the rank to predict; see `peak_rank.py`.
     """
     allocator = CachingAllocator(limit_bytes, card_bytes)
     engine = create_engine(training, program.parameters, allocator, rank=rank)
@@ -100,7 +102,7 @@ def replay(
         run.initialize()
         for _ in range(OPTIMIZER_STEPS):
             run.step()
-        # A second step that felt no limit stands for all later ones, as it does without one.
+        # A second step without retries represents all later ones.
         for _ in range(STEPS_UNDER_LIMIT - OPTIMIZER_STEPS if run.retries[-1] else 0):
             run.step()
     except OutOfMemoryError as error:
@@ -120,7 +122,7 @@ def replay(
 
 
 class _Run:
-    """A job from `initialize` on, one optimizer step after the other."""
+    """A replay of a job: `initialize`, then optimizer steps."""
 
     def __init__(
         self, training: Training, program: Program, engine: Engine, workspace_bytes: int
@@ -133,7 +135,7 @@ class _Run:
         self.retries: list[int] = []
 
     def initialize(self) -> None:
-        """Run `initialize`, and look at training's peaks apart from its."""
+        """Run `initialize`, and separate its peaks from those of training."""
         self.engine.initialize()
         self.init_allocated = self.allocator.allocated
         self.init_reserved = self.allocator.peak_reserved
@@ -154,7 +156,7 @@ class _Run:
 
 
 class _Runner:
-    """Feeds a program's events to an engine; cuBLAS workspaces outlive the steps."""
+    """Feeds a program's events to an engine; cuBLAS workspaces are kept after the steps."""
 
     def __init__(
         self, engine: Engine, program: Program, workspace_bytes: int, *, sharded: bool

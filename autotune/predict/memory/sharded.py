@@ -1,8 +1,8 @@
 """ZeRO stage 3: this rank's shard of everything, and whole parameters only while they are used.
 
 After deepspeed/runtime/zero/stage3.py. In 16 bit with P parameters and N ranks: weights 2P/N,
-gradients 2P/N, master weights 4P/N, moments 8P/N; every parameter is padded to a multiple of N by
-itself; the reduce bucket is permanent. Offloaded parts leave.
+gradients 2P/N, master weights 4P/N, moments 8P/N; every parameter is padded separately to a
+multiple of N; the reduce bucket is permanent. Offloaded parts leave.
 """
 
 from autotune.predict.memory.allocator import MAIN, REDUCE, Block
@@ -12,7 +12,7 @@ from autotune.predict.memory.sub_groups import SubGroup, sub_groups
 from autotune.predict.program.items import Item, Part
 
 DEVICES_PER_NODE = 8
-"""What ZeRO++ takes for a node: `device_count()`, which a config does not tell."""
+"""ZeRO++'s ranks of a node: `device_count()`, which is not in a config."""
 NORM_PIECE_ELEMENTS = 250_000_000
 """With offload, norms are taken in pieces of this size (`_constant_buffered_norm2`)."""
 
@@ -82,7 +82,7 @@ class ShardedEngine(Engine):
         for group in self.sub_groups:
             if group.on_device:
                 # In fp32 too: DeepSpeed compares a device with its name, finds them unequal, and
-                # copies weights that could be their own master.
+                # copies weights that could serve as master weights.
                 converted = allocator.allocate(master * group.elements, Item.INITIALISATION)
                 allocator.allocate(master * group.elements, Item.MASTER_WEIGHTS)
                 allocator.free(converted)
@@ -122,7 +122,7 @@ class ShardedEngine(Engine):
         self.gathers.fetch(parameters)
 
     def release(self, parameters: tuple[int, ...]) -> None:
-        """Let go of it."""
+        """Release the parameters of a module."""
         self.gathers.release(parameters)
 
     # ------------------------------------------------------------------ gradients
@@ -146,7 +146,7 @@ class ShardedEngine(Engine):
         number, stream = self.in_bucket_elements, self.reduce_stream
         copies: list[Block] = []
         if training.communication_bytes != self.element_bytes and self.oversized:
-            # The bucket has the type that travels; what never entered it is cast now.
+            # The bucket has the communication type; gradients outside it are cast now.
             size = training.communication_bytes * number
             copies.append(allocator.allocate(size, Item.REDUCTION_COPY, stream))
         single = len(self.in_bucket) == 1 and not number % self.partitions(self.in_bucket[0])
@@ -193,7 +193,7 @@ class ShardedEngine(Engine):
     def _offload_shards(self, stream: int) -> None:
         """Copy each shard to the device again, take its norm, and widen it.
 
-        One after the other: the largest of the bucket stands for all.
+        One after the other: the largest of the bucket is counted.
         """
         allocator, training = self.allocator, self.training
         shard = max(self.shards[k] for k in self.in_bucket)

@@ -9,8 +9,8 @@ from autotune.predict.training_job import Training
 TOLERANCE = 0.003
 """Of the allocated peak: how exactly the limit is found."""
 LOOK_ABOVE = (1.01, 1.02)
-"""Whether a job fits is not monotonic in the limit, since another limit moves the point at which
-the cache is given back. Limits this far above one that fits have to fit too."""
+"""Whether a job fits is not monotonic in the limit, since the limit determines when the cache is
+freed. Limits this far above one that fits have to fit too."""
 _GROWTH = 1.05
 
 
@@ -22,16 +22,16 @@ def smallest_limit(
     unlimited: Replayed,
     card_bytes: int | None = None,
 ) -> int:
-    """Return the least that the allocator must be allowed to reserve, in bytes.
+    """Return the smallest limit of the allocator under which a job runs, in bytes.
 
-    A dozen replays. The job fits under it, and a little above it.
+    Needs a dozen replays. The job also fits slightly above the limit.
 
     Args:
         training: the job.
         program: one micro step of its model.
         workspace_bytes: one cuBLAS workspace on the device.
         unlimited: its replay without a limit.
-        card_bytes: the most that the driver could give the allocator; None for a card without end.
+        card_bytes: the most that the driver could give the allocator; None for no limit.
     """
 
     def fits(limit_bytes: int) -> bool:

@@ -19,7 +19,7 @@ class SubGroup:
 def sub_groups(
     training: Training, shards: Sequence[int], trainable: Sequence[int]
 ) -> list[SubGroup]:
-    """Cut the rank's shards at whole parameters, once `sub_group_size` is reached.
+    """Divide the rank's shards at whole parameters, when `sub_group_size` is reached.
 
     After `_create_fp16_sub_groups` and, for the ratio, `_create_fp32_partitions` in stage3.py.
     """

@@ -1,9 +1,9 @@
-"""A program in a few numbers: what one layer keeps, and how high its backward rises above that.
+"""A program in a few numbers: what one layer keeps, and how much more its backward needs.
 
-Layers of hand-written programs are alike, so two short ones of two and three layers tell what any
-depth needs; a traced program is read as a whole, since its layers may differ. The closed form adds
-these numbers up; they are read off the same recorded events as the replay's, so that no formula is
-written twice.
+Layers of hand-written programs are equal, so two programs of two and three layers determine the
+need of any depth; a traced program is read as a whole, since its layers may differ. The closed form
+adds these numbers up; they are read from the same recorded events as the replay's, so that no
+formula is written twice.
 """
 
 import re
@@ -23,7 +23,7 @@ _ACTIVATION_ITEMS = frozenset(
 
 
 _IN_A_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|block|layer)\.\d+\.")
-"""How models name what lies in their layers."""
+"""The names of layers in models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Summary:
     kept_per_layer: int
     """What forward keeps of one layer: its input only, with checkpointing."""
     kept_outside: int
-    """What it keeps outside the layers when the loss begins."""
+    """What it keeps outside the layers when the loss starts."""
     loss_peak: int
     """Above all that is kept, at the loss's highest point."""
     head_peak: int
@@ -67,7 +67,7 @@ class Layout:
     largest: int
     """The largest trainable parameter."""
     shards: tuple[int, ...]
-    """Of each parameter, padded by itself as stage 3 pads."""
+    """Of each parameter, padded separately as at stage 3."""
     trainable: tuple[int, ...]
     """Indices of the trainable parameters."""
     partition: int
@@ -85,15 +85,16 @@ def weigh(training: Training) -> Weighted:
 
 
 def lay_out(training: Training) -> Layout:
-    """Return the parameters over the ranks; equal layouts are worked out once."""
+    """Return the parameters over the ranks; equal layouts are computed once."""
     return _lay_out(by_layout(training))
 
 
 @lru_cache(maxsize=4096)
 def _summarise(key: Remembered) -> Summary:
     if is_traced(key.training):
-        return _summary_of(_walk(program(key.training)), key.training.model.num_hidden_layers)
-    two, three = (_walk(program(_with_layers(key.training, n))) for n in (2, 3))
+        recorded = _live_bytes(program(key.training))
+        return _summary_of(recorded, key.training.model.num_hidden_layers)
+    two, three = (_live_bytes(program(_with_layers(key.training, n))) for n in (2, 3))
     per_layer = three.kept - two.kept
     return Summary(
         kept_per_layer=per_layer,
@@ -153,26 +154,26 @@ def _tiny(training: Training) -> Training:
 
 
 @dataclass(slots=True)
-class _Walk:
+class _LiveBytes:
     kept: int = 0
     loss_peak: int = 0
     head_peak: int = 0
     layer_peak: int = 0
     forward_peak: int = 0
     starts: list[int] = field(default_factory=list)
-    """What is alive where each layer's forward begins."""
+    """What is alive where each layer's forward starts."""
 
     @property
     def kept_per_layer(self) -> int:
-        """On average, since layers may differ; the first ends an embedding and is left out."""
+        """On average: layers may differ. The first may hold the end of an embedding; left out."""
         if len(self.starts) < 2:
             return self.kept - sum(self.starts)
         first = min(1, len(self.starts) - 2)
         return (self.starts[-1] - self.starts[first]) // (len(self.starts) - 1 - first)
 
 
-def _summary_of(whole: _Walk, num_layers: int) -> Summary:
-    """Read the numbers off a whole program, whose layers may be of several kinds."""
+def _summary_of(whole: _LiveBytes, num_layers: int) -> Summary:
+    """Read the numbers from a whole program, whose layers may be of several kinds."""
     below = (num_layers - 1) * whole.kept_per_layer
     return Summary(
         kept_per_layer=whole.kept_per_layer,
@@ -184,26 +185,26 @@ def _summary_of(whole: _Walk, num_layers: int) -> Summary:
     )
 
 
-def _walk(recorded: Program) -> _Walk:
+def _live_bytes(recorded: Program) -> _LiveBytes:
     """Follow live activation bytes; the last layer's backward is the first after the head."""
-    walk, sizes, live = _Walk(), [0] * recorded.num_slots, 0
+    found, sizes, live = _LiveBytes(), [0] * recorded.num_slots, 0
     place, layer = "forward_peak", ""
     for kind, first, second, third in recorded.events:
         if kind == ALLOCATE and third in _ACTIVATION_ITEMS:
             sizes[first] = second
             live += second
-            setattr(walk, place, max(getattr(walk, place), live))
+            setattr(found, place, max(getattr(found, place), live))
         elif kind == FREE:
             live -= sizes[first]
             sizes[first] = 0
         elif kind == ENTER:
             if first is Part.FORWARD and second.startswith("layer") and second != layer:
                 layer = second
-                walk.starts.append(live)
+                found.starts.append(live)
             if first is Part.LOSS and place == "forward_peak":
-                walk.kept = live
+                found.kept = live
             if first is not Part.FORWARD:
                 place = "loss_peak" if first is Part.LOSS else "layer_peak"
             if second == "head":
                 place = "head_peak"
-    return walk
+    return found

@@ -44,7 +44,7 @@ class UnshardedEngine(Engine):
         allocator.free(zeros)
 
     def _initialize_unfused(self) -> None:
-        """Keep the weights as they are, each with its own fp32 copy."""
+        """Keep the weights unchanged, each with its own fp32 copy."""
         for k in self.trainable:
             elements = self.elements[k]
             clone = self.allocator.allocate(self.element_bytes * elements, Item.INITIALISATION)
@@ -79,7 +79,7 @@ class UnshardedEngine(Engine):
         self.allocator.free(flat)
 
     def step(self) -> None:
-        """In 16 bit every gradient gets an fp32 copy, and with FusedAdam the copies a flat one."""
+        """In 16 bit every gradient gets an fp32 copy, and with FusedAdam a flat copy of these."""
         self.enter_step()
         allocator = self.allocator
         if self.training.precision == "fp32":

@@ -25,13 +25,13 @@ class AttentionSizes:
     dropout_rate: float = 0.0
     """Of the eager scores; fused kernels drop without keeping anything."""
     softmax_copies: bool = True
-    """It is handed an fp32 copy of the scores; torch's kernel reads fp16, and only fp16, itself."""
+    """It gets an fp32 copy of the scores; torch's kernel reads fp16 directly, but no other type."""
 
 
 def is_eager(attn_implementation: str, *, element_bytes: int, grouped: bool) -> bool:
     """Whether scores are materialised.
 
-    torch's fused kernels for fp32 do not know grouped queries and fall back to the eager
+    torch's fused kernels for fp32 do not support grouped queries and fall back to the eager
     computation.
     """
     return attn_implementation == "eager" or (element_bytes == FP32 and grouped)
@@ -157,7 +157,7 @@ def _eager_backward(
         recorder.free(of_scores)
         of_scores = wide
     copies = narrows and sizes.softmax_copies
-    # CUDA's kernel is given the product of gradient and output (SoftMax.cu).
+    # CUDA's kernel takes the product of gradient and output (SoftMax.cu).
     product = _scores(layers, sizes, Item.ACTIVATION_GRADIENTS, fp32=sizes.wide_softmax)
     of_soft = _scores(layers, sizes, Item.ACTIVATION_GRADIENTS, fp32=copies)
     recorder.free(product, of_scores, saved.take("soft"))

@@ -1,4 +1,4 @@
-"""What makes two jobs alike, for results that are worked out once and remembered."""
+"""Cache keys of jobs, for results that are computed once."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from autotune.predict.training_job import Training
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """A job under the identity that a remembered result depends on: a key for `lru_cache`."""
+    """A job with the part of it that a cached result depends on: a key for `lru_cache`."""
 
     identity: str
     training: Training
@@ -20,18 +20,18 @@ class Remembered:
 
 
 def by_model(training: Training) -> Remembered:
-    """Key what depends on the model and on what of it is trained."""
+    """Return the key for results that depend on the model and its trained parameters."""
     return Remembered(_model(training), training)
 
 
 def by_layout(training: Training) -> Remembered:
-    """Key what depends on the model and on the ranks that share it."""
+    """Return the key for results that depend on the model and the ranks that share it."""
     ranks = f"{training.world_size}/{training.expert_parallel_size}"
     return Remembered(f"{_model(training)}{ranks}", training)
 
 
 def by_program(training: Training) -> Remembered:
-    """Key what depends on one micro step; ZeRO's settings and the ranks have no part in it."""
+    """Return the key for results that depend on one micro step, not on ZeRO or the ranks."""
     fields = (
         training.micro_batch_size,
         training.seq_len,

@@ -46,7 +46,7 @@ class Decoder(ABC):
         )
         self.training = training
         self.shared: list[int] = []
-        """What all layers read, such as rotary tables; kept until the last has gone backward."""
+        """What all layers read, such as rotary tables; kept until the end of backward."""
         self.named: list[int] = []
         """What variables of the model's forward hold until it returns."""
         self.first_trained_layer = weights.first_trained_layer
@@ -80,10 +80,10 @@ class Decoder(ABC):
     def forward(
         self, index: int, stream: int, *, save: bool, again: bool = False
     ) -> tuple[int | None, Saved]:
-        """Record a layer; returns its output and what autograd keeps beside its input.
+        """Record a layer; returns its output and what autograd keeps besides its input.
 
-        `again` is the second run of a checkpointed layer, which ends once it has come to the last
-        tensor that backward needs, before the last module has run: there is no output then.
+        `again` is the second run of a checkpointed layer, which ends at the last tensor that
+        backward needs, before the last module runs: it has no output.
         """
 
     @abstractmethod
@@ -109,16 +109,17 @@ class Decoder(ABC):
         """Record its backward."""
 
     holds_embeddings = False
-    """Whether the first layer's input has a name (`inputs_embeds`) until the last layer is over."""
+    """Whether a variable (`inputs_embeds`) holds the first layer's input until the last layer
+    ends."""
     keeps_stream = False
-    """Whether a layer's backward needs the layer's own input, as a fused LayerNorm does."""
+    """Whether a layer's backward needs the layer's input, as a fused LayerNorm does."""
 
     def program(self) -> Program:
         """Record the whole micro step."""
         recorder, count = self.recorder, self.num_layers
         checkpointing = self.training.activation_checkpointing
         recorder.enter(Part.FORWARD, "embedding")
-        # The model itself is the first module to start: stage 3 prefetches from here.
+        # The model is the first module to start: stage 3 prefetches from here.
         recorder.fetch()
         streams: dict[int, int] = {}
         kept: dict[int, Saved] = {}
@@ -155,8 +156,8 @@ class Decoder(ABC):
         """Record embeddings and layers; returns the last one's output.
 
         Args:
-            streams: takes the layers' inputs that checkpoints hold.
-            kept: takes what autograd keeps of each layer.
+            streams: filled with the layers' inputs that checkpoints hold.
+            kept: filled with what autograd keeps of each layer.
         """
         count = self.num_layers
         checkpointing = self.training.activation_checkpointing

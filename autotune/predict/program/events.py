@@ -1,7 +1,7 @@
 """One micro step of a model as a list of events, independent of how ZeRO holds its states.
 
-Written by hand for the families in this package, or traced from any Hugging Face model; the
-engines replay both alike.
+Written by hand for the families in this package, or traced from any Hugging Face model; the engines
+replay both in the same way.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from autotune.predict.program.items import Item, Part
 ALLOCATE, FREE, FETCH, RELEASE, GRADIENT, WORKSPACE, ENTER = range(7)
 """What an event does, its first of four fields:
 
-ALLOCATE (slot, bytes, item); FREE (slot); FETCH and RELEASE (parameters of a module that starts
-or ends); GRADIENT (parameter, slot: autograd has accumulated it); WORKSPACE (0 in forward's
-thread, 1 in autograd's: cuBLAS wants its workspace); ENTER (part, detail).
+ALLOCATE (slot, bytes, item); FREE (slot); FETCH and RELEASE (parameters of a module that starts or
+ends); GRADIENT (parameter, slot: autograd has accumulated it); WORKSPACE (0 in forward's thread, 1
+in autograd's: cuBLAS needs its workspace); ENTER (part, detail).
 """
 
 Event = tuple[Any, ...]
@@ -29,7 +29,7 @@ class Parameter:
     num_elements: int
     trainable: bool = True
     expert: bool = False
-    """Shared out over the expert-parallel ranks before it is sharded."""
+    """Divided over the expert-parallel ranks before it is sharded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Program:
 
 @dataclass(slots=True)
 class Recorder:
-    """Writes a program down, event by event."""
+    """Records a program, event by event."""
 
     parameters: Sequence[Parameter]
     events: list[Event] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Recorder:
         self.events.append((WORKSPACE, thread, 0, 0))
 
     def enter(self, part: Part, detail: str = "") -> None:
-        """What follows belongs to another part of the step."""
+        """Start another part of the step."""
         self.events.append((ENTER, part, detail, 0))
 
     def gradient(self, parameter: int, slot: int) -> None:

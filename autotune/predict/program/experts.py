@@ -1,7 +1,7 @@
-"""Mixture of experts: a router, and experts whose rows are the tokens sent to them.
+"""Mixture of experts: a router, and experts whose rows are the tokens routed to them.
 
 After Hugging Face's mixtral: all experts' matrices lie in two tensors, and each token visits
-`num_experts_per_tok` of them. Tokens are taken to be spread evenly.
+`num_experts_per_tok` of them. Tokens are assumed to be spread evenly.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ stage 3 all its weights are gathered together, and its gradients reduced togethe
 """
 
 _NUM_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
-"""What configs call them: mixtral's, qwen's, and deepseek's, whose shared experts do not count."""
+"""Their names in configs: mixtral's, qwen's, and deepseek's, whose shared experts do not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class ExpertSizes:
 
 
 def expert_sizes(shape: ModelShape) -> ExpertSizes | None:
-    """Read the experts out of a Hugging Face config; None for a dense model."""
+    """Read the experts from a Hugging Face config; None for a dense model."""
     config = shape.hf_config
     number = next((config[key] for key in _NUM_EXPERTS if config.get(key)), None)
     if not isinstance(number, int) or number < 2:
@@ -103,7 +103,7 @@ def experts_backward(
         sizes: of the experts.
         layer: its modules.
         saved: what forward kept.
-        leaf: the engine takes the block's gradients together, when its backward is over.
+        leaf: the engine takes the block's gradients together, at the end of its backward.
     """
     recorder = layers.recorder
     router, weights, parallel = layer

@@ -15,7 +15,7 @@ from autotune.predict.program.parameters import Weights
 from autotune.predict.training_job import Training
 
 _OPT_EXTRA_POSITIONS = 2
-"""OPT's position table has two more rows than the config says."""
+"""OPT's position table has two more rows than the config's length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +181,7 @@ class GptDecoder(Decoder):
         branch = layers.linear(layer.output)
         branch, mask = layers.dropout(branch, self.hidden, self.dropout_rate)
         middle = layers.activation(self.hidden)
-        # GPT-2's block has a name for it until it returns.
+        # A variable of GPT-2's block holds it until it returns.
         attended = None if self.is_opt else branch
         recorder.free(branch if self.is_opt else None)
         saved.slots |= {"middle": middle} | _named("first_mask", mask)
@@ -259,7 +259,7 @@ class GptDecoder(Decoder):
         """Record one layer's backward; `gradient`, of its output, ends here."""
         recorder, layers, layer = self.recorder, self.layers, self.net.layers[index]
         branch = layers.dropout_backward(gradient, self.hidden, saved.take("second_mask"))
-        # ReLU keeps its result, which is the product, for itself too.
+        # ReLU keeps its result, which is the product, too.
         product = None if self.is_opt else saved.take("product")
         of_product = layers.linear_backward(
             layer.down, branch, product, borrowed=branch == gradient

@@ -1,14 +1,13 @@
-"""The vocabulary of a estimate: every kind of buffer a rank holds, and the phases of a step.
+"""The terms of an estimate: every kind of buffer that a rank holds, and the parts of a step.
 
-Looking for a buffer? Its line here says what it is, who allocates it, and which module of this
-package has the arithmetic.
+The line of each buffer describes it, who allocates it, and which module has the arithmetic.
 """
 
 from enum import IntEnum, StrEnum
 
 
 class Item(IntEnum):
-    """A kind of device memory. The names, in lower case, are the keys of a estimate's `items`."""
+    """A kind of device memory. The names, in lower case, are the keys of an estimate's `items`."""
 
     WEIGHTS = 0
     """Weights in the precision they compute in: whole, or this rank's shard (flat, sharded)."""
@@ -27,7 +26,7 @@ class Item(IntEnum):
     REDUCTION_COPY = 7
     """A bucket's second copy while it is reduced, and casts to the communication type."""
     GATHERED_WEIGHTS = 8
-    """Stage 3: parameters of the layers at work, prefetched or not yet released (gathers)."""
+    """Stage 3: parameters of the running layers, prefetched or not yet released (gathers)."""
     PERSISTENT_WEIGHTS = 9
     """Stage 3: parameters below `param_persistence_threshold`, always gathered."""
     GATHER_BUFFER = 10
@@ -43,7 +42,7 @@ class Item(IntEnum):
     ACTIVATIONS = 15
     """What forward keeps for backward, and its temporaries."""
     ACTIVATION_GRADIENTS = 16
-    """What backward makes on its way."""
+    """Temporaries of backward."""
     LOGITS = 17
     """The head's output, its fp32 copy, log-softmax and their gradients: the loss."""
     WORKSPACE = 18
@@ -59,7 +58,7 @@ NUM_ITEMS = len(Item)
 
 
 class Part(StrEnum):
-    """Parts of a training step whose peaks are kept apart."""
+    """Parts of a training step with separate peaks."""
 
     INIT = "init"
     FORWARD = "forward"

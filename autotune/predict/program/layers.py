@@ -42,7 +42,7 @@ class Dense:
 
     @property
     def own(self) -> tuple[int, ...]:
-        """Parameters of the module itself."""
+        """Parameters of the module, without adapters."""
         return (self.weight,) if self.bias is None else (self.weight, self.bias)
 
 
@@ -95,9 +95,9 @@ class Layers:
         return self.recorder.allocate(self.sizes.element_bytes * known.num_elements, Item.GRADIENTS)
 
     def accumulate(self, parameter: int | None, slot: int | None) -> None:
-        """Hand a gradient to the engine; a shared parameter's first waits for the second.
+        """Pass a gradient to the engine; a shared parameter's first gradient waits for the second.
 
-        The two are added out of place, so that three tensors of the parameter's size live at once.
+        The two are added out of place, so three tensors of the parameter's size are alive at once.
         """
         if parameter is None or slot is None:
             return
@@ -194,7 +194,7 @@ class Layers:
         recorder.free(branch)
         total = self.activation(dense.num_outputs)
         recorder.free(scaled, output)
-        # The middle is as small as the rank; it lives until this layer's backward has passed.
+        # The middle has the adapter's rank as width; it is alive until the layer's backward ends.
         self.recorder.free(middle)
         return total
 
@@ -225,7 +225,7 @@ class Layers:
 
         Kept in 16 bit: the fp32 input (4 bytes an element) and one fp32 scale a token, unless
         `through` is False since nothing below is trained; for the weight's gradient, unless it is
-        frozen, the normalised input (2). The output (2) is kept by whoever uses it.
+        frozen, the normalised input (2). The output (2) is kept by its users.
         """
         recorder = self.recorder
         recorder.fetch(weight)
@@ -261,7 +261,7 @@ class Layers:
     def rms_norm_backward(
         self, weight: int, width: int, gradient: int, saved: Saved, *, through: bool = True
     ) -> int | None:
-        """Record RMSNorm's backward; up to five fp32 tensors live at once.
+        """Record RMSNorm's backward; up to five fp32 tensors are alive at once.
 
         Returns the gradient of its input, None if nothing below is trained.
         """

@@ -1,4 +1,4 @@
-"""LLaMA and its kin (mistral, qwen2, and mixtral with its experts): parameters and program.
+"""LLaMA and similar families (mistral, qwen2, and mixtral with experts): parameters and program.
 
 Kept per layer without checkpointing, in 16 bit: `tokens x (20 hidden + 4 kv + 8 mlp + 4 heads +
 8)` bytes, where kv is the width of the keys and mlp that of the MLP. With checkpointing only the
@@ -29,7 +29,7 @@ class Layer:
     value: Dense
     output: Dense
     gate: Dense | None
-    """None where experts take the place of the MLP."""
+    """None where experts replace the MLP."""
     up: Dense | None
     down: Dense | None
     router: Dense | None
@@ -340,7 +340,7 @@ class LlamaDecoder(Decoder):
         return total
 
     def _joined_heads(self, width: int, gradient: int) -> int:
-        """Record the copy that puts heads side by side again: rotation's gradient is by head."""
+        """Record the copy that joins the heads again: rotation's gradient is by head."""
         copy = self.layers.activation_gradient(width)
         self.recorder.free(gradient)
         return copy

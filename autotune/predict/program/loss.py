@@ -9,8 +9,8 @@ _LABEL_BYTES = 8
 def head_and_loss(layers: Layers, head: Dense, hidden: int) -> int:
     """Record the head, Hugging Face's causal loss and their backward.
 
-    In 16 bit: 10 bytes a token and word in forward (logits, fp32 copy, log-softmax), 12 in
-    backward (log-softmax and two fp32 gradients), while every activation is alive.
+    In 16 bit: 10 bytes a logit in forward (logits, fp32 copy, log-softmax), 12 in backward
+    (log-softmax and two fp32 gradients), while every activation is alive.
 
     Args:
         layers: the recorder.

@@ -12,9 +12,9 @@ class Weights:
     """Registers parameters one by one, as building the model does.
 
     With fewer trainable parameters than the model has, the base is frozen and the trainable ones
-    are laid out as LoRA adapters of equal rank on the projections that `adapted` names, or are
-    the last layers, as the job says; fewer than half a layer has are what of the last one adds up
-    to no more.
+    are laid out as LoRA adapters of equal rank on the projections that `adapted` names, or are the
+    last layers, depending on the job; fewer than half a layer's are parameters of the last layer
+    that add up to at most as many.
     """
 
     def __init__(self, training: Training) -> None:

@@ -1,4 +1,4 @@
-"""Which parameters stage 3 gathers at which module: the memory model's coordinator, written down.
+"""Which parameters stage 3 gathers at which module, recorded from the memory model's coordinator.
 
 The plan is that of the steady state, from the second pass on, when DeepSpeed prefetches. It
 depends on the model and on stage 3's keys, not on the micro batch.
@@ -23,21 +23,21 @@ class Gather:
     num_tensors: int
     num_elements: int
     coalesced: bool
-    """Of several parameters, cut out of one buffer afterwards."""
+    """Whether it has several parameters, which are split from one buffer afterwards."""
     again: bool
-    """Of parameters that the same micro step has gathered before: hpZ then stays in its group."""
+    """Whether the same micro step gathered the parameters before: hpZ then stays in its group."""
 
 
 @dataclass(slots=True)
 class Fetch:
-    """What one module's start asks for."""
+    """The gathers at one module's start."""
 
     demanded: list[int]
     """Gathers that start because this module needs them now."""
     awaited: list[int]
     """Gathers that must have ended before the module runs."""
     prefetched: list[int]
-    """Gathers that start for modules to come."""
+    """Gathers that start for later modules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class GatherPlan:
 
 
 def plan_gathers(training: Training, visits: Visits) -> GatherPlan:
-    """Return the gathers of a micro step; equal plans are worked out once."""
+    """Return the gathers of a micro step; equal plans are computed once."""
     zero = training.zero
     keys = (
         training.activation_checkpointing,
@@ -66,7 +66,7 @@ def plan_gathers(training: Training, visits: Visits) -> GatherPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """Keyed by the job alone: visits that follow from it have no say."""
+    """Keyed by the job alone, since the visits follow from it."""
 
     key: Remembered
     visits: Visits
@@ -96,7 +96,7 @@ _BLOCK = Block()
 
 
 class _Weightless(CachingAllocator):
-    """Holds nothing."""
+    """An allocator that counts nothing."""
 
     def allocate(self, num_bytes: int, item: int, stream: int = MAIN) -> Block:
         del num_bytes, item, stream
@@ -107,7 +107,7 @@ class _Weightless(CachingAllocator):
 
 
 class _Elements:
-    """What `Gathers` asks an engine: the parameters' sizes."""
+    """A holder with the parameters' sizes only."""
 
     def __init__(self, training: Training, visits: Visits) -> None:
         self.training = training
@@ -117,11 +117,11 @@ class _Elements:
         self.allocator: CachingAllocator = _Weightless()
 
     def transient(self, num_bytes: int, item: Item, stream: int = MAIN) -> None:
-        """Allocate and free: nothing here."""
+        """Do nothing."""
 
 
 class _Coordinator(Gathers):
-    """Writes down what it gathers."""
+    """Records what it gathers."""
 
     def __init__(self, training: Training, visits: Visits) -> None:
         engine = _Elements(training, visits)
@@ -136,12 +136,12 @@ class _Coordinator(Gathers):
         self.seen: set[int] = set()
 
     def begin(self) -> None:
-        """Start a pass anew."""
+        """Start a new pass."""
         self.start_pass()
         self.gathers, self.fetches, self.number_of, self.seen = [], [], {}, set()
 
     def visit(self, parameters: tuple[int, ...]) -> None:
-        """Fetch for a module, telling what it needs from what comes later."""
+        """Fetch for a module; separates what it needs from what is prefetched."""
         first = len(self.gathers)
         self.fetch(parameters)
         own = {self.number_of[k] for k in parameters if k in self.number_of}

@@ -1,22 +1,22 @@
 """Single kernels on a device: matrix products by shape, fused attention by length.
 
-At the rate of the device's best products, which `Rates.matmul` lowers to a step's own. Shapes were
-measured on an H200 with torch 2.11: tests/data/h200_matmul.csv and h200_attention.csv.
+At the rate of the device's best products, which `Rates.matmul` scales to a step's shapes. Shapes
+were measured on an H200 with torch 2.11: tests/data/h200_matmul.csv and h200_attention.csv.
 """
 
 from autotune.job.device import Device
 
 KERNEL_S = 5e-6
-"""Of a kernel on the device that does nearly nothing: starting, draining, the gap to the next."""
+"""Device time of an empty kernel: start, drain, gap to the next."""
 COPY_SHARE = 0.85
-"""Of a device's memory rate, what long kernels reach that only read and write."""
+"""Fraction of a device's memory rate that long copy kernels reach."""
 RAMP_INNER = 100
-"""Filling and draining the pipeline over a product's inner dimension costs as much as so many more
-of it: weight gradients of few tokens are slower than their operations say."""
+"""Filling and draining the pipeline over a product's inner dimension costs as much as this many
+more elements of it: weight gradients of few tokens are slower than their operations suggest."""
 ATTENTION_SHARE = 0.95
-"""Fused attention's rate at long sequences, of that of large matrix products."""
+"""Fused attention's rate at long sequences, as a fraction of that of large matrix products."""
 FLASH_2_ON_HOPPER = 0.58
-"""FlashAttention 2 does not use Hopper's own instructions: about 350 to 400 of 989 TFLOP/s (Shah et
+"""FlashAttention 2 does not use Hopper's instructions: about 350 to 400 of 989 TFLOP/s (Shah et
 al., FlashAttention-3), where sdpa reaches 600; the same on older devices."""
 ATTENTION_HALF_TOKENS = 800
 """The sequence length at which it reaches half of that."""
@@ -27,11 +27,12 @@ ATTENTION_BACKWARD = 3.2
 def matmul_s(shape: tuple[int, int, int], device: Device, *, precision: str) -> float:
     """Return the seconds of one product of rows x inner by inner x columns.
 
-    Small products are slower: they pay for reading their operands, or for the kernel itself.
+    Small products are slower: they are bound by reading their operands, or by the kernel's fixed
+    cost.
 
     Args:
         shape: rows, inner, columns.
-        device: where.
+        device: the device.
         precision: bf16, fp16 or fp32.
     """
     rows, inner, columns = shape
@@ -49,10 +50,10 @@ def attention_s(
 
     Args:
         operations: of both products, counted over the positions that are not masked.
-        device: where.
+        device: the device.
         seq_len: tokens of a sequence.
         precision: bf16, fp16 or fp32.
-        implementation: as Hugging Face calls it.
+        implementation: Hugging Face's name of it.
     """
     share = ATTENTION_SHARE
     if implementation == "flash_attention_2" and device.is_hopper:
@@ -62,5 +63,5 @@ def attention_s(
 
 
 def _best_share(device: Device, precision: str) -> float:
-    """Of the peak, in the best of large products; without tensor cores it is nearly all of it."""
+    """Return the fraction of the peak in the best large products; nearly 1 without tensor cores."""
     return 1.0 if precision == "fp32" else device.matmul_share

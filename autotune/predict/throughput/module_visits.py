@@ -1,7 +1,7 @@
 """A micro step as a list of visits: from one module's start to the next's.
 
-Read off the same recorded program that the memory model replays, so that kernels, bytes, order
-and recomputation are written down once, for hand-written and traced families alike.
+Read from the same recorded program that the memory model replays, so that kernels, bytes, order and
+recomputation have one source, for hand-written and traced families.
 """
 
 import re
@@ -42,11 +42,11 @@ class Visit:
     """What happens from the start of one module to that of the next."""
 
     fetched: tuple[int, ...]
-    """The module's own parameters."""
+    """The module's parameters."""
     product_s: float = 0.0
     """Matrix products and attention, at the device's best rate."""
     traffic_bytes: int = 0
-    """Of the tensors that it makes."""
+    """Bytes of the tensors that it makes."""
     num_kernels: int = 0
     num_hooks: int = FORWARD_HOOKS
     """Python calls of stage 3 around the module."""
@@ -67,19 +67,19 @@ class Visits:
 
 
 def list_visits(training: Training, device: Device) -> Visits:
-    """Return a micro step's visits; the last hundred or so are remembered."""
+    """Return a micro step's visits; about a hundred are cached."""
     return _list_visits(by_program(training), device)
 
 
 @lru_cache(maxsize=128)
 def _list_visits(key: Remembered, device: Device) -> Visits:
     recorded = program(key.training)
-    walk = _Walk(key.training, recorded, device)
-    walk.run(recorded)
-    return Visits(parameters=recorded.parameters, visits=tuple(walk.visits))
+    pricer = _Pricer(key.training, recorded, device)
+    pricer.run(recorded)
+    return Visits(parameters=recorded.parameters, visits=tuple(pricer.visits))
 
 
-class _Walk:
+class _Pricer:
     """Prices a program's events."""
 
     def __init__(self, training: Training, recorded: Program, device: Device) -> None:
@@ -101,7 +101,7 @@ class _Walk:
         self.attention_s = self._attention_s()
 
     def run(self, recorded: Program) -> None:
-        """Walk the whole micro step."""
+        """Price the whole micro step."""
         for kind, first, second, _ in recorded.events:
             if kind == ALLOCATE:
                 self.visit.traffic_bytes += second
@@ -112,7 +112,7 @@ class _Walk:
             elif kind == RELEASE:
                 self._release(first)
             elif kind == GRADIENT:
-                # What a checkpointed layer did before, it did again.
+                # A checkpointed layer repeats its earlier work.
                 self.num_hooks = self.visit.num_hooks = BACKWARD_HOOKS
                 self.with_gradient.add(first)
                 self.visit.gradients.append(first)
@@ -127,7 +127,7 @@ class _Walk:
         self.with_gradient.difference_update(parameters)
         for parameter in parameters:
             if self._multiplies(parameter):
-                # The input's gradient costs what forward does.
+                # The input's gradient costs as much as forward.
                 self.visit.product_s += self.product_s[parameter]
                 self.visit.product_s += self.gradient_s[parameter] if trained else 0.0
 
@@ -135,7 +135,7 @@ class _Walk:
         return self.place == (Part.BACKWARD, "head")
 
     def _multiplies(self, parameter: int) -> bool:
-        """Whether a parameter is a matrix of products here: tables are looked up, but as heads."""
+        """Whether a parameter is multiplied here: tables are looked up, except as heads."""
         if not self.product_s[parameter]:
             return False
         part, detail = self.place
@@ -146,13 +146,13 @@ class _Walk:
 
         Args:
             parameter: the matrix.
-            gradient: the product that makes its gradient, whose inner dimension are the tokens.
+            gradient: whether it is the product of its gradient, with the tokens as inner dimension.
         """
         training, hidden = self.training, self.training.model.hidden_size
         rows, columns, number = training.tokens, parameter.num_elements // hidden, 1
         sizes = expert_sizes(training.model) if parameter.expert else None
         if sizes is not None:
-            # Each expert sees its share of the tokens; other ranks' experts work there.
+            # Each expert gets its share of the tokens; other ranks' experts run there.
             number = max(sizes.num_experts // training.expert_parallel_size, 1)
             columns //= sizes.num_experts
             rows = max(rows * sizes.per_token // sizes.num_experts, 1)
@@ -164,7 +164,7 @@ class _Walk:
         return number * one
 
     def _attention_s(self) -> float:
-        """Return one layer's forward; what is masked is not computed by fused kernels."""
+        """Return the seconds of one layer's forward; fused kernels skip masked positions."""
         training, shape = self.training, self.training.model
         fused = training.attn_implementation != "eager"
         scores = training.tokens * training.seq_len * shape.attention_width
@@ -177,7 +177,7 @@ class _Walk:
         )
 
     def _enter(self, part: Part, detail: str) -> None:
-        """A layer that begins brings its attention."""
+        """Start a part; a new layer adds its attention."""
         place = (part, detail)
         if place == self.place:
             return

@@ -1,4 +1,4 @@
-"""Offloaded weights that live on the NVMe drive, and those that stay in host memory before it."""
+"""Offloaded weights on the NVMe drive, and those that stay in host memory."""
 
 from autotune.predict.memory.sub_groups import sub_groups
 from autotune.predict.memory.summary import lay_out
@@ -8,7 +8,7 @@ from autotune.predict.training_job import Training
 def share_on_drive(training: Training) -> float:
     """Return the share of a rank's weights that are read from NVMe whenever they are gathered.
 
-    Whoever asks takes the share of every gather to be the same.
+    Callers assume the same share for every gather.
     """
     if training.zero.offload_param.device != "nvme":
         return 0.0
@@ -16,7 +16,7 @@ def share_on_drive(training: Training) -> float:
 
 
 def written_elements(training: Training) -> int:
-    """Return the weights that a rank writes to NVMe after their update: all trained ones there."""
+    """Return the elements of the weights that a rank writes to NVMe after their update."""
     if training.zero.offload_param.device != "nvme":
         return 0
     return lay_out(training).partition - _kept_in_memory(training)

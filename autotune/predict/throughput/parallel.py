@@ -1,4 +1,4 @@
-"""Tensor and pipeline parallelism beside ZeRO, as Megatron-DeepSpeed has them: one rank's part.
+"""Tensor and pipeline parallelism with ZeRO, as in Megatron-DeepSpeed: one rank's part.
 
 A tensor-parallel rank has its share of each matrix's columns or rows and all of the residual
 stream; a pipeline stage has its share of the layers.
@@ -33,7 +33,7 @@ def rank_training(training: Training, surroundings: SpeedSurroundings) -> Traini
 def tensor_parallel_s(training: Training, surroundings: SpeedSurroundings) -> float:
     """Return the seconds of one micro step's all-reduces of the residual stream.
 
-    Two a layer in forward, two in backward, two where it runs again; nothing hides them.
+    Two a layer in forward, two in backward, two where it runs again; they do not overlap.
 
     Args:
         training: one rank's job.

@@ -1,4 +1,4 @@
-"""A job's speed: micro steps on three clocks, the optimizer step, and how sure that is."""
+"""A job's speed: micro steps on clocks, the optimizer step, and the uncertainty."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -33,7 +33,7 @@ class Throughput:
     mfu: float
     """Of the device's dense peak."""
     links: str
-    """Where the collectives' times come from: catalogue, probe, or each in part."""
+    """The origin of the collectives' times: catalogue, probe, or both."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -69,7 +69,7 @@ def predict_throughput(
 
 
 def model_flops_per_token(training: Training) -> float:
-    """Return the operations that the model itself needs for a token, forward and backward.
+    """Return the operations that the model needs for a token, forward and backward.
 
     Six a weight (four where it is frozen), and 12 x layers x width x tokens for attention, masked
     or not; no recomputation (Chowdhery et al., PaLM, appendix B). Of experts those that a token
@@ -89,7 +89,7 @@ def model_flops_per_token(training: Training) -> float:
 def step_items(
     training: Training, surroundings: SpeedSurroundings, *, rates: Rates = RATES
 ) -> dict[str, float]:
-    """Return where the seconds of an optimizer step go.
+    """Return the seconds of an optimizer step, itemised.
 
     `compute`: kernels of forward and backward; `launches`: the device waits for the host;
     `communication`: it waits for the wire, to other ranks or to the host; `optimizer`: the update.
@@ -100,7 +100,7 @@ def step_items(
         rates: the model's constants.
 
     Raises:
-        HardwareError: the device's speeds are not known.
+        HardwareError: the device's speeds are unknown.
     """
     check_speeds(surroundings.device, training.precision)
     rates = rates.on_host(surroundings.host_slowness)

@@ -10,11 +10,11 @@ from autotune.predict.training_job import Training
 FP32_BYTES = 4
 _FP64_BYTES = 8
 _PAGEABLE_TO_HOST_BYTES_PER_S = 1.2e9
-"""Into fresh pageable memory, whose pages one thread is the first to touch, on top of the link:
-3.4 to 3.6 ns an fp32 element in all, with one rank on a host and with four (H200)."""
+"""Into new pageable memory, whose pages one thread touches first, in addition to the link: 3.4 to
+3.6 ns an fp32 element in all, with one rank on a host and with four (H200)."""
 _PAGEABLE_TO_DEVICE_BYTES_PER_S = 5e9
-"""Out of a pageable copy that all threads have just made, on top of the link: 0.35 to 0.45 ns a
-16-bit element more than out of pinned memory (H200)."""
+"""From a pageable copy that all threads have just made, in addition to the link: 0.35 to 0.45 ns a
+16-bit element more than from pinned memory (H200)."""
 
 
 def optimizer_s(training: Training, surroundings: SpeedSurroundings, rates: Rates) -> float:
@@ -30,7 +30,7 @@ def optimizer_s(training: Training, surroundings: SpeedSurroundings, rates: Rate
     elements = layout.partition if zero.stage else layout.trained
     tensors = len(layout.trainable)
     if zero.stage in (1, 2):
-        # A rank's partition is a range of the flat buffer: whole tensors, but for its ends.
+        # A rank's partition is a range of the flat buffer: whole tensors, except at its ends.
         tensors = -(-tensors // ranks)
     elif zero.stage == 0:
         # FusedAdam and clipping take all tensors at once.
@@ -39,12 +39,12 @@ def optimizer_s(training: Training, surroundings: SpeedSurroundings, rates: Rate
     away = elements * zero.offload_optimizer.ratio if zero.offload_optimizer.enabled else 0.0
     update = _update_bytes(training) * (elements - away)
     on_device = update / (COPY_SHARE * surroundings.device.memory_bytes_per_s)
-    # Norms of tensors wait for launches, the update of flat groups after them for memory.
+    # Norms of tensors are bound by launches, the later update of flat groups by memory.
     return launches + on_device + _offloaded_s(training, surroundings, rates, away)
 
 
 def weights_back_s(training: Training, surroundings: SpeedSurroundings) -> float:
-    """Return the seconds of the collectives after the update: weights below stage 3, else few."""
+    """Return the seconds of the collectives after the update: mainly weights below stage 3."""
     stage, layout = training.zero.stage, lay_out(training)
     group = surroundings.group(training)
     if training.world_size == 1:
@@ -61,8 +61,8 @@ def weights_back_s(training: Training, surroundings: SpeedSurroundings) -> float
 def _update_bytes(training: Training) -> float:
     """Bytes read and written per element, pass by pass.
 
-    DeepSpeed takes the norm of gradients that it widens to fp64, widens them to fp32, clips them,
-    updates the states, and casts the weight.
+    DeepSpeed computes the norm of the gradients in fp64, casts them to fp32, clips them, updates
+    the states, and casts the weight.
     """
     gradient = training.accumulation_bytes
     norm = gradient + 2 * _FP64_BYTES
@@ -78,7 +78,7 @@ def _update_bytes(training: Training) -> float:
 def _offloaded_s(
     training: Training, surroundings: SpeedSurroundings, rates: Rates, elements: float
 ) -> float:
-    """The update on the CPU, weights back; gradients have come with their reductions."""
+    """Return the seconds of the update on the CPU; gradients were copied with their reductions."""
     zero = training.zero
     seconds = _weights_over_s(training, surroundings, elements)
     if not elements:
@@ -92,11 +92,11 @@ def _offloaded_s(
 
 
 def _weights_over_s(training: Training, surroundings: SpeedSurroundings, elements: float) -> float:
-    """New weights to where the model has them, if they were updated elsewhere.
+    """Return the seconds to copy updated weights to the model, if they were updated elsewhere.
 
-    Below stage 3 they go through a pinned buffer. Stage 3 leaves the copy between two types to
-    torch (`_reassign_or_swap_out_partitioned_parameters`), which takes fresh pageable memory, and
-    waits until those of the drive are written to it.
+    Below stage 3 they use a pinned buffer. At stage 3 torch copies between the two types
+    (`_reassign_or_swap_out_partitioned_parameters`), which needs new pageable memory, and waits
+    until those of the drive are written.
 
     Args:
         training: the job.

@@ -1,8 +1,8 @@
-"""A micro step on four clocks: the launching host, the device, the wire, and the way from a drive.
+"""A micro step on four clocks: the launching host, the device, the wire, and the drive.
 
-The host runs ahead until the device is busy; the device waits for the host where kernels are
-small, and for the wire where a gather is late. Collectives queue on one wire, as on NCCL's stream;
-offloaded shards queue for their drive and their bus before they are gathered.
+The host runs ahead until the device is busy; the device waits for the host where kernels are small,
+and for the wire where a gather is late. Collectives queue on one wire, as on NCCL's stream;
+offloaded shards queue for the drive and the bus before they are gathered.
 """
 
 from dataclasses import dataclass
@@ -18,29 +18,30 @@ from autotune.predict.training_job import Training
 
 _INT4_BYTES = 0.5
 GRADIENT_LAUNCHES = 4
-"""Below stage 3, per gradient: its hook, the copy into the bucket, the look at what is full."""
+"""Below stage 3, per gradient: its hook, the copy into the bucket, the check of its size."""
 _GRADIENT_PASSES = 4
-"""Over a gradient on the device: copied into its bucket and divided, read and written each."""
+"""Passes over a gradient on the device: copied into its bucket and divided, read and written
+each."""
 _ADD_PASSES = 3
-"""Below stage 2 autograd adds to the gradient of the micro steps before: two read, one written."""
+"""Below stage 2 autograd adds to the gradient of earlier micro steps: two reads, one write."""
 _HOOKS = (FORWARD_HOOKS + BACKWARD_HOOKS) / 2
 _FP32_BYTES = 4
 NCCL_CALL_S = 51.5e-6
-"""What torch's and NCCL's own call of a collective takes of the host: 33 to 69 us on two hosts of
-H200s (`tests/benchmarks/collective_call.py`)."""
+"""Host time of torch's and NCCL's call of a collective: 33 to 69 us on two hosts of H200s
+(`tests/benchmarks/collective_call.py`)."""
 
 
 @dataclass(slots=True)
 class Spans:
-    """Where the seconds of a micro step go; they add up to its length."""
+    """The seconds of a micro step, itemised; they add up to its length."""
 
     compute: float = 0.0
     launches: float = 0.0
     """The device waits for the host."""
     communication: float = 0.0
-    """The device waits for the wire, or is slowed by what runs beside its kernels."""
+    """The device waits for the wire, or is slowed by overlapping collectives."""
     sent: float = 0.0
-    """What the wire is busy; not part of the length."""
+    """How long the wire is busy; not part of the length."""
 
     @property
     def length_s(self) -> float:
@@ -114,7 +115,7 @@ class Timeline:
 
     # ------------------------------------------------------------------ the device
     def _compute(self, seconds: float, *, began_s: float, ready_s: float) -> None:
-        """Run a module's kernels, not before the host launches them nor before weights arrive."""
+        """Run a module's kernels, after the host launches them and after weights arrive."""
         self._wait_for_wire(ready_s)
         self._wait_for_host(began_s)
         self._run(seconds)
@@ -131,7 +132,7 @@ class Timeline:
 
     @property
     def _share_that_adds(self) -> float:
-        """Of the micro steps that this one stands for, those after a step's first."""
+        """Return the fraction of the represented micro steps that are not a step's first."""
         repeats = self.training.accumulation - 1
         if self.boundary:
             return 1.0 if repeats else 0.0
@@ -143,7 +144,7 @@ class Timeline:
             self.device = until_s
 
     def _wait_for_wire(self, until_s: float) -> None:
-        # What the host would have kept waiting anyway is not the wire's fault.
+        # A wait for the host at the same time does not count as a wait for the wire.
         self._wait_for_host(min(self.host, until_s))
         if until_s > self.device:
             self.spans.communication += until_s - self.device
@@ -154,7 +155,7 @@ class Timeline:
         seconds = self.surroundings.collective_s(kind, num_bytes, group)
         self.host += self.rates.call_s
         if seconds:
-            # Until NCCL has it, the host is busy too.
+            # The host is busy until NCCL has the call.
             self.host += NCCL_CALL_S * self.surroundings.host_slowness
         self.spans.sent += seconds
         self.wire = max(self.wire, after_s) + seconds
@@ -166,7 +167,7 @@ class Timeline:
         fetch = plan.fetches[index]
         for number in fetch.demanded:
             self._gather(plan, number)
-            # Nothing can be hidden behind it: all ranks meet here, and no host runs on alone.
+            # Nothing overlaps with it: all ranks wait here, and no host runs ahead.
             self.host = max(self.host, self.arrivals[number])
         ready = max((self.arrivals[number] for number in fetch.awaited), default=0.0)
         for number in fetch.prefetched:
@@ -189,7 +190,7 @@ class Timeline:
         self.arrivals[number] = arrived + (copied_s if gather.coalesced else 0.0)
 
     def _load_s(self, shard_bytes: float) -> float:
-        """Return what an offloaded shard's way to the device takes."""
+        """Return the seconds to load an offloaded shard to the device."""
         if not self.zero.offload_param.enabled:
             return 0.0
         read_s = self.drive_share * shard_bytes / self.surroundings.drive_bytes_per_s(self.training)
@@ -220,7 +221,7 @@ class Timeline:
             return
         kind = "reduce_scatter" if self.sharded and self.zero.reduce_scatter else "all_reduce"
         if self.zero.overlap_comm:
-            # The bucket before must be gone: there are two.
+            # The previous bucket must be done: there are two.
             self._wait_for_wire(self.reduced_at)
         num_bytes = float(self.training.communication_bytes * elements)
         if self.sharded and self.zero.quantized_gradients:
@@ -232,10 +233,10 @@ class Timeline:
             self._wait_for_wire(self.reduced_at)
 
     def _to_host_s(self, shard: float) -> float:
-        """Return what the way of a shard's gradients to an offloaded optimizer takes.
+        """Return the seconds to move a shard's gradients to an offloaded optimizer.
 
-        With accumulation they wait in host memory, and come back to the device to be added to:
-        stage 3 brings them back after the first micro step too. Widened to fp32 last.
+        With accumulation they are kept in host memory, and copied back to the device for each
+        addition: at stage 3 after the first micro step too. They are cast to fp32 last.
 
         Args:
             shard: elements.

@@ -1,4 +1,4 @@
-"""How sure a predicted speed is: by the errors on measured runs, wider for what they lack."""
+"""The uncertainty of a predicted speed: from the errors on measured runs, wider beyond them."""
 
 import math
 from collections.abc import Mapping
@@ -12,20 +12,20 @@ BASE = 0.2
 """Logarithmic half width that covers nine in ten of the runs on an H200, each predicted with
 constants fitted to other models."""
 PAIR = 0.17
-"""The same for the ratio of two configs of one model on one pool: what the model gets wrong of
-both is no error of it."""
+"""The same for the ratio of two configs of one model on one pool: errors that both share cancel."""
 _DEVICES = {"h200": 0.0, "h100-80gb": 0.1, "a100-80gb": 0.15, "a100-40gb": 0.15}
-"""Others that published speeds speak for, less surely."""
+"""Families with published speeds, which are less certain."""
 OTHER_DEVICE = 0.4
 UNMEASURED = 0.15
-"""Anything in the job that no measured run has."""
+"""A property of the job that no measured run has."""
 FLASH_ATTENTION_2 = 0.22
-"""No run measured here has it: its rate is its authors' word, and published speeds at 8 and 32
-thousand tokens are up to a third lower."""
+"""Not measured here: its rate is its authors' claim, and published speeds at 8 and 32 thousand
+tokens are up to a third lower."""
 EXPERTS = 0.3
-"""Mixture of experts: Hugging Face's loop over experts launches more than the program says."""
+"""Mixture of experts: Hugging Face's loop over experts launches more kernels than the program
+has."""
 SPLIT_MODEL = 0.3
-"""Tensor or pipeline parallelism: a few published speeds speak for it."""
+"""Tensor or pipeline parallelism: a few published speeds support it."""
 UNKNOWN_LINKS = 0.5
 """Relative error of the catalogue's links, for the part of a step that waits for them."""
 UNKNOWN_HOST = 0.6
@@ -52,7 +52,8 @@ def log_width(
 
     Args:
         training: the job.
-        surroundings: what it runs on; a probe makes its links known, and a host that as many share.
+        surroundings: what it runs on; a probe makes its links known, and the host if as many ranks
+        share it.
         items: seconds of a step.
     """
     step_s = sum(items.values())

@@ -1,4 +1,4 @@
-"""What the gate says, in the forms that people, CI systems and code hosts read."""
+"""Writers of gate results: text, JSON, JUnit, GitHub, SARIF."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -14,10 +14,10 @@ __all__ = ["FORMATS", "WRITERS", "Writer", "print_page", "print_result", "print_
 
 
 class Writer(Protocol):
-    """Gives the whole text of one or several results."""
+    """Formats one or several results."""
 
     def __call__(self, results: Sequence[GateResult], *, strict: bool) -> str:
-        """Write.
+        """Return the text.
 
         Args:
             results: one per config.
@@ -31,6 +31,6 @@ WRITERS: Mapping[str, Writer] = {
     "github": github_annotations,
     "sarif": lambda results, *, strict: sarif_log(results),
 }
-"""Every form but `text`, which is printed on a console."""
+"""Every format except `text`, which is printed on a console."""
 
 FORMATS = ("text", *WRITERS)

@@ -1,4 +1,4 @@
-"""`--format github`: workflow commands, which GitHub shows beside the lines of a pull request.
+"""`--format github`: workflow commands, which GitHub shows at the lines of a pull request.
 
 https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
 """
@@ -9,18 +9,18 @@ from autotune.gate.result import GateResult
 from autotune.lint.finding import Finding, Severity
 from autotune.predict.memory.fit import Answer
 from autotune.report.gate.paths import shown_path, whole_message
-from autotune.report.gate.predicted import memory_line, needs_saying
+from autotune.report.gate.predicted import memory_line, must_print_answer
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 _IN_MESSAGE = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 _IN_PROPERTY = _IN_MESSAGE | str.maketrans({":": "%3A", ",": "%2C"})
-"""As GitHub's own toolkit escapes them (`packages/core/src/command.ts`)."""
+"""As GitHub's toolkit escapes them (`packages/core/src/command.ts`)."""
 
 
 def github_annotations(results: Sequence[GateResult], *, strict: bool = False) -> str:
-    """Return a workflow command per finding, and one where memory is not judged or assumes."""
+    """Return a workflow command per finding, and one for a memory answer with assumptions."""
     lines = [_command(result, finding) for result in results for finding in result.findings]
-    lines += [_memory(result, strict=strict) for result in results if needs_saying(result)]
+    lines += [_memory(result, strict=strict) for result in results if must_print_answer(result)]
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -8,7 +8,7 @@ from autotune.lint.check import verdict_of
 
 
 def json_object(results: Sequence[GateResult]) -> str:
-    """Return a result as one JSON object; several as one whose `results` they are.
+    """Return one result as a JSON object; several as an object with `results`.
 
     `verdict` is the worst of all.
     """
@@ -17,5 +17,5 @@ def json_object(results: Sequence[GateResult]) -> str:
     else:
         verdict = verdict_of(finding for result in results for finding in result.findings)
         value = {"verdict": verdict.value, "results": [result.to_json() for result in results]}
-    # A config may hold NaN, which JSON has not: messages quote it, values of findings never do.
+    # JSON has no NaN; messages may quote one, values of findings never contain it.
     return json.dumps(value, indent=2, allow_nan=False) + "\n"

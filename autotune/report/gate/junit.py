@@ -1,7 +1,7 @@
 """`--format junit`: a test suite per config, a test case per rule that was applied.
 
-The form that Jenkins, GitLab and others read (testmoapp/junitxml describes it): what fails the gate
-is a failure, any other finding the `system-out` of a case that passed.
+The format that Jenkins, GitLab and others read (testmoapp/junitxml describes it): a finding that
+fails the gate is a failure, any other is the `system-out` of a case that passed.
 """
 
 import re
@@ -13,10 +13,10 @@ from autotune.gate.rules import all_rules
 from autotune.lint.finding import Finding, Severity
 from autotune.predict.memory.fit import Answer
 from autotune.report.gate.paths import shown_path, whole_message
-from autotune.report.gate.predicted import memory_line, needs_saying
+from autotune.report.gate.predicted import memory_line, must_print_answer
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 cannot hold, escaped or not."""
+"""Characters that XML 1.0 does not allow, escaped or not."""
 
 
 def junit_xml(results: Sequence[GateResult], *, strict: bool = False) -> str:
@@ -38,7 +38,7 @@ def _suite(result: GateResult, *, strict: bool) -> ET.Element:
     # Rules that found nothing are tests that passed, so that a report is never empty.
     cases += [_passed(name, rule) for rule in all_rules() if rule not in found]
     for case in cases:
-        if case.get("name") == DEVICE_MEMORY and needs_saying(result):
+        if case.get("name") == DEVICE_MEMORY and must_print_answer(result):
             text = _as_xml(memory_line(result))
             if strict and result.answer.answer is Answer.NOT_JUDGED:
                 ET.SubElement(case, "failure", type=DEVICE_MEMORY, message=text)
@@ -59,7 +59,7 @@ def _case(suite: str, finding: Finding, *, strict: bool) -> ET.Element:
     case = ET.Element("testcase", classname=suite, name=_as_xml(name), file=suite)
     if finding.line is not None:
         case.set("line", str(finding.line))
-    text = _as_xml(_told(finding))
+    text = _as_xml(_output(finding))
     if finding.severity is Severity.ERROR or (strict and finding.severity is Severity.WARNING):
         failure = ET.SubElement(
             case, "failure", type=finding.rule, message=_as_xml(finding.message)
@@ -70,7 +70,7 @@ def _case(suite: str, finding: Finding, *, strict: bool) -> ET.Element:
     return case
 
 
-def _told(finding: Finding) -> str:
+def _output(finding: Finding) -> str:
     line = "" if finding.line is None else f" (line {finding.line})"
     return f"{finding.severity}{line}: {whole_message(finding)}"
 

@@ -1,4 +1,4 @@
-"""Where a finding points, in the words of CI systems."""
+"""Paths and messages of findings, as CI systems expect them."""
 
 from autotune.gate.request import STDIN
 from autotune.lint.finding import Finding
@@ -7,7 +7,7 @@ _STDIN_NAME = "stdin"
 
 
 def shown_path(ds_config: str) -> str:
-    """Return the path of a config as a URI's path; standard input has a name of its own.
+    """Return the path of a config as a URI's path; standard input is called stdin.
 
     Example:
         >>> shown_path("./configs/ds.json"), shown_path("-")
@@ -15,12 +15,12 @@ def shown_path(ds_config: str) -> str:
     """
     if ds_config == STDIN:
         return _STDIN_NAME
-    # A name that is no UTF-8 reaches Python as lone surrogates.
+    # A name that is not UTF-8 reaches Python as lone surrogates.
     return ds_config.removeprefix("./").encode("utf-8", "replace").decode("utf-8")
 
 
 def whole_message(finding: Finding) -> str:
-    """Return message and way out in one text."""
+    """Return message and suggestion in one text."""
     if finding.suggestion is None:
         return finding.message
-    return f"{finding.message}. Way out: {finding.suggestion}"
+    return f"{finding.message}. Suggestion: {finding.suggestion}"

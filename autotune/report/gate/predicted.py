@@ -1,4 +1,4 @@
-"""The answer about memory, in one sentence for every format."""
+"""Formats the answer about memory as one sentence, the same in every format."""
 
 from autotune.gate.result import GateResult
 from autotune.job.ceiling import format_gib
@@ -13,7 +13,7 @@ _WORDS = {
 
 
 def memory_line(result: GateResult) -> str:
-    """Return the answer, need and room of device and host, and what was assumed."""
+    """Return the answer, needed and available memory of device and host, and the assumptions."""
     answer, words = result.answer, _WORDS[result.answer.answer]
     if answer.reason is not None:
         words += f": {answer.reason.removeprefix('memory is not judged: ')}"
@@ -33,6 +33,6 @@ def memory_line(result: GateResult) -> str:
     return words
 
 
-def needs_saying(result: GateResult) -> bool:
-    """Whether formats that list findings alone have to print the answer too."""
+def must_print_answer(result: GateResult) -> bool:
+    """Whether formats that only list findings have to print the answer too."""
     return result.answer.answer is Answer.NOT_JUDGED or bool(result.answer.assumed)

@@ -1,6 +1,6 @@
 """The list of rules that README links.
 
-``python -m autotune.report.gate.rules_page > autotune/lint/rules/README.md`` writes it anew.
+``python -m autotune.report.gate.rules_page > autotune/lint/rules/README.md`` rewrites it.
 """
 
 import sys
@@ -10,10 +10,10 @@ from autotune.gate.rules import all_rules
 _HEAD = """\
 # The rules of `autotune gate`
 
-`autotune gate --explain RULE` prints a rule's page: why it is a fault, where DeepSpeed says so,
-and how to mend it. Severities are the rules' own; a finding may be milder or worse. An error is
-what DeepSpeed or the launcher refuses, what ends the run, or what silently trains otherwise than
-the config says; a warning runs, and a careful colleague would ask; a note is harmless.
+`autotune gate --explain RULE` prints a rule's page: why it is a fault, where DeepSpeed checks it,
+and how to fix it. A finding may be milder or worse than its rule. An error: DeepSpeed or the
+launcher refuses the config, the run dies, or it silently trains differently from the config. A
+warning: it runs, but is probably not intended. A note is harmless.
 
 | rule | severity | what it finds |
 | --- | --- | --- |

@@ -22,7 +22,7 @@ SCHEMA = (
 
 
 def sarif_log(results: Sequence[GateResult]) -> str:
-    """Return the results as one run of a SARIF log; what was accepted is there, suppressed."""
+    """Return the results as one run of a SARIF log; accepted findings are included, suppressed."""
     rules = list(all_rules().values())
     places = {rule.id: place for place, rule in enumerate(rules)}
     log = {
@@ -87,7 +87,7 @@ def _result(finding: Finding, path: str, places: Mapping[str, int]) -> Mapping[s
     return {
         "ruleId": finding.rule,
         "ruleIndex": places[finding.rule],
-        # SARIF's levels are called as our severities are.
+        # SARIF's levels have the same names as our severities.
         "level": finding.severity.value,
         "message": {"text": whole_message(finding)},
         "locations": [location],

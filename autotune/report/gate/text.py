@@ -1,4 +1,4 @@
-"""`--format text`: what the gate says, for a reader."""
+"""`--format text`: a result on the console."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ _PLURALS = {Severity.ERROR: "errors", Severity.WARNING: "warnings", Severity.NOT
 
 
 def print_result(result: GateResult) -> None:
-    """Print findings by severity, then one line with verdict, memory and who was asked."""
+    """Print findings by severity, then one line with verdict, memory and DeepSpeed's version."""
     console = Console(highlight=False, soft_wrap=True)
     name = shown_path(result.ds_config)
     for severity in Severity:
@@ -31,11 +31,11 @@ def print_result(result: GateResult) -> None:
             console.print(Text(_heading(severity, len(group)), style=_STYLES[severity]))
             for finding, following in zip(group, [*group[1:], None], strict=True):
                 _print_finding(console, finding, shown_path(result.file))
-                if not _has_same_way_out(finding, following):
-                    _print_way_out(console, finding)
+                if not _has_same_suggestion(finding, following):
+                    _print_suggestion(console, finding)
     line = Text.assemble(f"{name}: ", (result.verdict.value, _VERDICT_STYLES[result.verdict]))
     line.append(f" ({'; '.join(_circumstances(result))}) ", style="dim")
-    # Not dim: a verdict would be misread without it.
+    # Not dim: without it the verdict would be misread.
     line.append(memory_line(result))
     console.print(line)
 
@@ -69,20 +69,20 @@ def _print_finding(console: Console, finding: Finding, name: str) -> None:
     console.print(Text.assemble("  ", (place, "dim"), message, (f"  [{finding.rule}]", "dim")))
 
 
-def _has_same_way_out(finding: Finding, following: Finding | None) -> bool:
-    """Whether the next finding is of the same kind, and is mended in the same words."""
+def _has_same_suggestion(finding: Finding, following: Finding | None) -> bool:
+    """Whether the next finding has the same rule and the same suggestion."""
     if following is None or (finding.fix is None) is not (following.fix is None):
         return False
     return finding.rule == following.rule and finding.suggestion == following.suggestion
 
 
-def _print_way_out(console: Console, finding: Finding) -> None:
+def _print_suggestion(console: Console, finding: Finding) -> None:
     if finding.severity is Severity.NOTE:
-        return  # harmless: what it is suffices
+        return  # harmless: the message is enough
     fixable = " (--fix does it)" if finding.fix is not None else ""
-    # Several lines are several ways out.
-    for way_out in (finding.suggestion or "").splitlines():
-        console.print(Text.assemble(("    -> ", "dim"), way_out, (fixable, "dim")))
+    # Several lines are several suggestions.
+    for suggestion in (finding.suggestion or "").splitlines():
+        console.print(Text.assemble(("    -> ", "dim"), suggestion, (fixable, "dim")))
 
 
 def _circumstances(result: GateResult) -> list[str]:

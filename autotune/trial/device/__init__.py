@@ -3,13 +3,13 @@
 from typing import Any, Protocol
 
 from autotune.study.outcome import Phase, PhaseMemory
-from autotune.trial.oom_details import Shortage
+from autotune.trial.oom_details import OomDetails
 from autotune.trial.probe.spec import ProbeSpec
 from autotune.trial.spec import Place, TrialSpec
 
 
 class Device(Protocol):
-    """What a rank needs of its device. One instance per rank and trial."""
+    """A rank's device. One instance per rank and trial."""
 
     torch_device: str
     """As torch spells it: `cpu`, `cuda:0`."""
@@ -17,44 +17,44 @@ class Device(Protocol):
     """Of torch.distributed: gloo or nccl."""
 
     def enforce_ceiling(self) -> None:
-        """From here on, an allocation over the ceiling fails.
+        """Make allocations over the ceiling fail from here on.
 
         Called again after every phase: what a rank holds outside its allocator grows.
         """
 
     def lift_ceiling(self) -> None:
-        """Undo `enforce_ceiling`: the trial has failed, its report may not."""
+        """Undo `enforce_ceiling`: the report of a failed trial must not run out of memory."""
 
     def stamp(self) -> Any:
-        """Return a point in the device's own time."""
+        """Return a timestamp of the device."""
 
     def seconds_between(self, start: Any, end: Any) -> float:
         """Return seconds between two stamps; call `wait` first."""
 
     def wait(self) -> None:
-        """Return when the device has done all that it was given."""
+        """Wait until the device has completed all queued work."""
 
     def keep_busy(self) -> None:
-        """Give the device a few milliseconds of nothing, so that the host gets ahead of it."""
+        """Keep the device busy for a few milliseconds, so that the host gets ahead of it."""
 
     def take_peak(self, phase: Phase) -> PhaseMemory:
-        """Return the most memory used since the last call, and start anew."""
+        """Return the peak memory since the last call, and reset it."""
 
     def host_bytes(self) -> int:
         """Return the peak resident host memory of this rank so far."""
 
     def num_alloc_retries(self) -> int:
-        """Return how often the allocator has given back its cache so far."""
+        """Return how often the allocator has freed its cache so far."""
 
-    def shortage_of(self, error: BaseException) -> Shortage | None:
-        """Return what memory was missing, and where; None means that `error` is something else."""
+    def oom_of(self, error: BaseException) -> OomDetails | None:
+        """Return how much memory was missing, and where; None if `error` is not about memory."""
 
 
 def open_device(spec: TrialSpec | ProbeSpec, place: Place) -> Device:
     """Return the device of this rank.
 
     Raises:
-        ValueError: an unknown kind, which the caller should have refused.
+        ValueError: an unknown kind, which the caller must refuse.
     """
     if spec.device_kind == "cpu":
         from autotune.trial.device.cpu import CpuDevice

@@ -1,8 +1,8 @@
-"""A CPU rank as a device: its memory is what it adds to the parent it was forked from. Linux only.
+"""A CPU rank as a device: its memory is what it adds to its parent process. Linux only.
 
-The kernel enforces the ceiling (`RLIMIT_DATA`), so that torch's allocator fails as it would on
-a full GPU. The limit counts what is reserved, the peak what was touched: a trial whose buffers do
-not fit is stopped even if it would never have filled them, as on a GPU.
+The kernel enforces the ceiling (`RLIMIT_DATA`), so that torch's allocator fails as it would on a
+full GPU. The limit counts reserved memory, the peak counts touched memory: as on a GPU, a trial
+whose buffers do not fit is stopped even if it does not fill them.
 """
 
 import re
@@ -14,7 +14,7 @@ import torch
 
 from autotune.study.outcome import Phase, PhaseMemory
 from autotune.trial.failure_kind import FailureKind
-from autotune.trial.oom_details import Shortage
+from autotune.trial.oom_details import OomDetails
 
 _STATUS = Path("/proc/self/status")
 _NO_THREAD = "Resource temporarily unavailable"
@@ -23,7 +23,7 @@ _ASKED = re.compile(r"you tried to allocate (\d+) bytes")
 
 
 class CpuDevice:
-    """The process itself."""
+    """The process."""
 
     torch_device = "cpu"
     backend = "gloo"
@@ -68,11 +68,11 @@ class CpuDevice:
     def num_alloc_retries(self) -> int:
         return 0
 
-    def shortage_of(self, error: BaseException) -> Shortage | None:
+    def oom_of(self, error: BaseException) -> OomDetails | None:
         text = str(error)
         asked = _ASKED.search(text)
         held = _status_bytes("VmData") - self._data_at_fork
-        # torch raises plain RuntimeErrors here; only their text tells them from others.
+        # torch raises plain RuntimeErrors here; only the text identifies them.
         out_of_memory = (
             isinstance(error, MemoryError)
             or (asked is not None and "DefaultCPUAllocator" in text)
@@ -83,9 +83,9 @@ class CpuDevice:
         if not out_of_memory:
             return None
         asked_bytes = int(asked.group(1)) if asked else None
-        # Where the text does not say how much was asked for, it was more than there was.
+        # Where the text has no size, the request was larger than the free memory.
         needed = max(held + (asked_bytes or 0), self._ceiling_bytes + 1)
-        return Shortage(
+        return OomDetails(
             kind=FailureKind.MEMORY,
             asked_bytes=asked_bytes,
             short_bytes=needed - self._ceiling_bytes if asked_bytes else None,

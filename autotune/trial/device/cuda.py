@@ -1,8 +1,8 @@
 """A CUDA device: torch's caching allocator under a memory fraction.
 
 What a rank holds outside that allocator (context, kernels' code, NCCL's buffers) counts against the
-ceiling too, and grows while a trial begins. The fraction is therefore set anew after every phase;
-until the first step is over it keeps free what the kernels that are still to be loaded may need.
+ceiling too, and grows at the start of a trial. The fraction is therefore set again after every
+phase; until the end of the first step it reserves memory for kernels that are loaded later.
 """
 
 import resource
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import torch
 
 from autotune.study.outcome import Phase, PhaseMemory
-from autotune.trial.device.cuda_errors import asked_in_text, read_shortage
-from autotune.trial.oom_details import Refusal, Shortage
+from autotune.trial.device.cuda_errors import read_oom, requested_in_text
+from autotune.trial.oom_details import OomDetails, Refusal
 
 COMING_BYTES: Mapping[Phase, int] = {
     Phase.BUILD: 256 << 20,
@@ -20,13 +20,13 @@ COMING_BYTES: Mapping[Phase, int] = {
     Phase.FIRST_STEP: 160 << 20,
     Phase.STEADY: 32 << 20,
 }
-"""Most that a rank's memory outside the allocator grows in a phase: kernels are loaded when they
-are first needed. In 72 trials of 1.3B and 7B models on an H200 it grew by 0 to 90 MiB in the
+"""The largest growth of a rank's memory outside the allocator in a phase: kernels are loaded when
+they are first needed. In 72 trials of 1.3B and 7B models on an H200 it grew by 0 to 90 MiB in the
 initialisation, 148 to 152 in the first step, and never later."""
 
 _BUSY_CYCLES = 6_000_000
-"""Three to five milliseconds at the clocks of data-centre GPUs: what the host needs to queue ten
-collectives, several times over."""
+"""Three to five milliseconds at the clocks of data-centre GPUs: several times what the host needs
+to queue ten collectives."""
 
 
 class CudaDevice:
@@ -35,7 +35,7 @@ class CudaDevice:
     backend = "nccl"
 
     def __init__(self, *, ceiling_bytes: int, local_rank: int, num_threads: int) -> None:
-        # The parent imported with one thread; an offloaded optimizer steps on all that are ours.
+        # The parent imported with one thread; an offloaded optimizer uses all of this rank's.
         torch.set_num_threads(num_threads)
         self.torch_device = f"cuda:{local_rank}"
         self._device = torch.device(self.torch_device)
@@ -55,8 +55,8 @@ class CudaDevice:
         self._allowed_bytes = min(max(allowed, 0), total)
         torch.cuda.set_per_process_memory_fraction(self._allowed_bytes / total, self._device)
         if torch.cuda.memory_reserved(self._device) > self._allowed_bytes:
-            # Cache from earlier phases, which the allocator would give back in its next need, and
-            # which must not count as a retry of the steps to come.
+            # Cache from earlier phases: the allocator would free it when it needs memory, which
+            # must not count as a retry of the steps.
             torch.cuda.empty_cache()
 
     def lift_ceiling(self) -> None:
@@ -95,24 +95,24 @@ class CudaDevice:
     def num_alloc_retries(self) -> int:
         return int(torch.cuda.memory_stats(self._device).get("num_alloc_retries", 0))
 
-    def shortage_of(self, error: BaseException) -> Shortage | None:
+    def oom_of(self, error: BaseException) -> OomDetails | None:
         if isinstance(error, torch.OutOfMemoryError):
-            refusal = self._refusal or self._refusal_told_by(error)
-            return refusal.shortage(
+            refusal = self._refusal or self._refusal_from_text(error)
+            return refusal.oom_details(
                 ceiling_bytes=self._ceiling_bytes, outside_bytes=self._outside_bytes()
             )
-        return read_shortage(error, free_bytes=lambda: torch.cuda.mem_get_info(self._device)[0])
+        return read_oom(error, free_bytes=lambda: torch.cuda.mem_get_info(self._device)[0])
 
     def _outside_bytes(self) -> int:
-        """Return what is in use on the card and not held by the allocator: all of it is ours."""
+        """Return this rank's memory outside the allocator: no other process uses the card."""
         free, total = torch.cuda.mem_get_info(self._device)
         return total - free - torch.cuda.memory_reserved(self._device)
 
     def _watch_refusals(self) -> None:
-        """Have the allocator tell what it could not get, at the moment it gives up.
+        """Make the allocator report a failed request at the time of the failure.
 
-        By the time its exception is caught, the unwound frames have freed what filled the device,
-        and the exception's text is rounded.
+        When the exception is caught, the unwound frames have freed memory already, and the
+        exception's text is rounded.
         """
         attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
         if attach is not None:
@@ -128,10 +128,10 @@ class CudaDevice:
             free_bytes=free_bytes,
         )
 
-    def _refusal_told_by(self, error: BaseException) -> Refusal:
-        """Return the same from the exception's text, for a torch that has no such observer."""
+    def _refusal_from_text(self, error: BaseException) -> Refusal:
+        """Return the same from the exception's text, for a torch without this observer."""
         return Refusal(
-            asked_bytes=asked_in_text(str(error)),
+            asked_bytes=requested_in_text(str(error)),
             reserved_bytes=torch.cuda.memory_reserved(self._device),
             allowed_bytes=self._allowed_bytes,
             free_bytes=torch.cuda.mem_get_info(self._device)[0],

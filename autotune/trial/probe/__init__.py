@@ -1,1 +1,1 @@
-"""What runs in a rank of `autotune probe`: it times the parts of a step that ranks share."""
+"""A rank of `autotune probe`: times the parts of a step that ranks share."""

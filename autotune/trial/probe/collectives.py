@@ -14,7 +14,7 @@ from autotune.trial.probe.timing import median_s, whole
 def time_collectives(
     spec: ProbeSpec, *, rank: int, device: Device, mark: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """Return one row per group, kind and size; only a group's own ranks have rows of it.
+    """Return one row per group, kind and size; only the ranks of a group have its rows.
 
     Row: `kind`, `num_bytes` (of the whole), `ranks`, `s` (this rank's median).
     """

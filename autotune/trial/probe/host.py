@@ -1,7 +1,7 @@
-"""What ranks of a node share: the bus between host and device, the cores, the drive.
+"""Times what ranks of a node share: the bus between host and device, the cores, the drive.
 
 Every rank does the same at the same time, as in a training step; so the numbers are one rank's
-share, not what one rank would have alone.
+share, not those of a single rank.
 """
 
 from functools import partial
@@ -37,7 +37,7 @@ def time_cpu_adam(spec: ProbeSpec, *, rank: int) -> dict[str, float] | None:
     """Return the parameters that DeepSpeed's CPUAdam steps a second on this rank's threads.
 
     `elements_per_s` with all ranks at once; `alone_elements_per_s` with the others idle, on rank 0
-    only. None where it is left out. torch's own Adam on CPU ranks, where nothing is compiled.
+    only. None where it is left out. On CPU ranks torch's Adam is used, which needs no compilation.
     """
     if not spec.adam_elements:
         return None
@@ -61,9 +61,9 @@ def time_cpu_adam(spec: ProbeSpec, *, rank: int) -> dict[str, float] | None:
 
 
 def load_async_io(spec: ProbeSpec) -> Any:
-    """Return DeepSpeed's own asynchronous io; None where NVMe is left out.
+    """Return DeepSpeed's asynchronous io; None where NVMe is left out.
 
-    To be called first: a node without the folder or the op must not cost what was measured.
+    To be called first, so that a missing folder or op is reported before anything is timed.
 
     Raises:
         NotADirectoryError: this node has no such folder.
@@ -71,7 +71,7 @@ def load_async_io(spec: ProbeSpec) -> Any:
     if spec.nvme_path is None:
         return None
     if not Path(spec.nvme_path).is_dir():
-        raise NotADirectoryError(f"--nvme-path {spec.nvme_path}: is no folder on this node")
+        raise NotADirectoryError(f"--nvme-path {spec.nvme_path}: not a folder on this node")
     from deepspeed.ops.op_builder import AsyncIOBuilder
 
     return AsyncIOBuilder().load()
@@ -81,7 +81,8 @@ def time_nvme(spec: ProbeSpec, *, rank: int, async_io: Any) -> dict[str, float] 
     """Return bytes/s of this rank writing and reading; None where NVMe is left out."""
     if spec.nvme_path is None:
         return None
-    # block size, queue depth, single submit, overlap events, threads: what ds_nvme_tune tends to.
+    # block size, queue depth, single submit, overlap events, threads: typical results of
+    # ds_nvme_tune.
     settings = (1 << 20, 128, False, True, 8)
     handle = async_io.aio_handle(*settings)
     buffer = handle.new_cpu_locked_tensor(spec.nvme_bytes, torch.empty(0, dtype=torch.uint8))

@@ -1,4 +1,4 @@
-"""One rank of a probe, from device to rows."""
+"""Runs one rank of a probe."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,13 +12,13 @@ from autotune.trial.probe.spec import ProbeSpec
 def probe(
     spec: ProbeSpec, *, rank: int, device: Device, mark: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Time everything; the process group must be up.
+    """Time all parts; the process group must exist.
 
     Args:
         spec: the probe.
         rank: this rank.
         device: this rank's device.
-        mark: called before every part, so that a hang is told from work.
+        mark: called before every part, to detect a hang.
 
     Returns:
         JSON values: `rank`, `collectives`, `transfers`, `cpu_adam`, `nvme`.

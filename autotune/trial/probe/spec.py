@@ -1,4 +1,4 @@
-"""What a rank of a probe is told."""
+"""The specification of a probe."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from autotune.study.outcome import Phase
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast")
 _MIB = 1 << 20
 SIZES_BYTES = tuple(n * _MIB // 16 for n in (1, 8, 32, 128, 512, 2048, 8192))
-"""64 KiB to 512 MiB: from latency alone to bandwidth alone."""
+"""64 KiB to 512 MiB: from latency-bound to bandwidth-bound."""
 CPU_SIZES_BYTES = SIZES_BYTES[:4]
 """CPU ranks move a hundredth as much."""
 
@@ -20,7 +20,7 @@ class ProbeSpec(Serializable):
     """One probe, the same for all its ranks."""
 
     program: ClassVar[str] = "probe"
-    """What a preloaded parent's fork becomes."""
+    """The program of a preloaded parent's fork."""
 
     label: str
     device_kind: str
@@ -33,7 +33,7 @@ class ProbeSpec(Serializable):
     """Of the whole: an all-gather's output, a reduce-scatter's input, an all-reduce's tensor."""
     num_repeats: int = 10
     enforced_bytes: int = 1 << 50
-    """No ceiling: a probe takes less than two GiB."""
+    """No ceiling: a probe needs less than two GiB."""
     adam_elements: int = 50_000_000
     """Parameters that every rank steps on its CPU threads; 0 leaves it out."""
     transfer_bytes: int = 256 * _MIB

@@ -1,4 +1,4 @@
-"""Timing something that all ranks of a group do together."""
+"""Times a step that all ranks of a group do together."""
 
 import itertools
 import statistics
@@ -13,12 +13,12 @@ _NUM_WARM_UPS = 3
 
 
 def median_s(step: Callable[[], object], *, device: Device, num_repeats: int) -> float:
-    """Return the median seconds of a step in the device's own time, after warm-up."""
+    """Return the median seconds of a step on the device's clock, after warm-up."""
     for _ in range(_NUM_WARM_UPS):
         step()
     device.wait()
-    # All are queued while the device is busy: one of a few microseconds would otherwise be as long
-    # as the host takes to call it. The first may also wait for other ranks; the median does not.
+    # All are queued while the device is busy: a step of a few microseconds would otherwise take as
+    # long as the host's call. The first may also wait for other ranks; the median does not.
     device.keep_busy()
     stamps = [device.stamp()]
     for _ in range(num_repeats):

@@ -1,1 +1,1 @@
-"""A process group of one rank that takes the time of N: collectives wait instead of sending."""
+"""A process group of one rank with the timing of N: collectives wait instead of sending."""

@@ -1,4 +1,4 @@
-"""What a collective of one rank leaves behind."""
+"""The result of a collective of one rank."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,22 +6,22 @@ from dataclasses import dataclass
 import torch
 
 VECTOR_BYTES = 16
-"""What a thread of a kernel may read or write at once."""
+"""What a thread of a kernel can read or write at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """One tensor, written to places that follow each other in another one."""
+    """One tensor, copied to consecutive places of another one."""
 
     source: torch.Tensor
     target: torch.Tensor
     """Its first bytes are the places."""
     places: int
     own: int | None = None
-    """The place that the source itself lies at, which needs no copy."""
+    """The place of the source, which needs no copy."""
 
     def __call__(self) -> None:
-        """Write them with torch's kernels; one or two copies, whatever the shapes."""
+        """Copy with torch's kernels; one or two copies, whatever the shapes."""
         size = self.source.numel()
         places = self.target.view(-1)[: self.places * size].view(self.places, size)
         parts = (places,) if self.own is None else (places[: self.own], places[self.own + 1 :])
@@ -36,7 +36,7 @@ class Copies:
 
     @property
     def in_vectors(self) -> bool:
-        """Whether a kernel may copy 16 bytes at a time, without looking at shapes."""
+        """Whether a kernel can copy 16 bytes at a time, whatever the shapes."""
         source, target = self.source, self.target
         return (
             source.dtype is target.dtype
@@ -48,12 +48,12 @@ class Copies:
 
 
 Fill = Copies | Callable[[], None] | None
-"""Writes the result; None where the result lies there already."""
+"""Writes the result; None where the result is already in place."""
 
 
 def repeated(output: torch.Tensor, shard: torch.Tensor, *, rank: int, ranks: int) -> Copies:
     """Return the fill of a gather in which every rank holds what this one does."""
-    # Gathers in place are common: the shard lies in the output already.
+    # Gathers in place are common: the shard is already in the output.
     own_address = output.data_ptr() + rank * shard.numel() * shard.element_size()
     own = rank if own_address == shard.data_ptr() else None
     return Copies(source=shard, target=output, places=ranks, own=own)

@@ -1,14 +1,13 @@
-"""A `torch.distributed` backend: one process plays one rank of N, and its collectives take time.
+"""A `torch.distributed` backend: one process emulates one rank of N with timed collectives.
 
-Results are what the collective would leave if every rank held what this one holds: sums are this
-rank's own part, gathers repeat this rank's shard. So sizes, memory and the values' magnitudes are
-real, and the numbers learnt are not.
+Results are those of ranks that all hold what this one holds: sums keep this rank's part, gathers
+repeat this rank's shard. Sizes, memory and magnitudes are realistic; the trained weights are not.
 
 Method names differ between versions of torch: up to 2.11 `_allgather_base` and
 `_reduce_scatter_base`, from 2.13 `all_gather_single` and `reduce_scatter_single`.
 """
 
-# The names of arguments are ours: torch's own stubs differ between its versions.
+# The argument names differ from torch's stubs, which vary between versions.
 # mypy: disable-error-code="override, assignment"
 
 from collections.abc import Callable, Sequence
@@ -28,7 +27,7 @@ BACKEND = "timed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """One call, as far as its time depends on it."""
+    """One call: what its time depends on."""
 
     kind: str
     """all_gather, reduce_scatter, all_reduce, all_to_all, broadcast, reduce, gather or scatter."""
@@ -39,11 +38,11 @@ class Collective:
 
 
 CollectiveTime = Callable[[Collective], float]
-"""Seconds that a collective takes; a group asks once for each kind and size."""
+"""Returns the seconds of a collective; called once for each kind and size."""
 
 
 class TimedWork(Work):
-    """A collective under way. Keeps what it reads and writes, as NCCL's work does, until a wait."""
+    """A running collective. Keeps references to its tensors until a wait, as NCCL's work does."""
 
     def __init__(self, handle: Handle, tensors: Any) -> None:
         super().__init__()
@@ -51,22 +50,22 @@ class TimedWork(Work):
         self._tensors = tensors
 
     def wait(self, timeout: Any = None) -> bool:
-        """Let the current stream wait; the host goes on."""
+        """Make the current stream wait; the host continues."""
         del timeout
         self._handle.wait()
         self._tensors = None
         return True
 
     def synchronize(self) -> None:
-        """Do as `wait`."""
+        """Same as `wait`."""
         self.wait()
 
     def is_completed(self) -> bool:
-        """Return whether the collective's time is over."""
+        """Return whether the collective's time has passed."""
         return self._handle.is_done()
 
     def is_success(self) -> bool:
-        """Return True: nothing is sent that could be lost."""
+        """Return True: nothing is sent, so nothing can fail."""
         return True
 
 
@@ -90,7 +89,7 @@ class TimedGroup(dist.ProcessGroup):
     def __repr__(self) -> str:
         return f"TimedGroup(rank={self.rank()}, size={self.size()})"
 
-    # One tensor from or for each rank, in one piece.
+    # One tensor from or for each rank, in one buffer.
 
     def all_gather_single(self, output: torch.Tensor, shard: torch.Tensor, opts: Any = None) -> Any:
         """Repeat this rank's shard."""
@@ -101,7 +100,7 @@ class TimedGroup(dist.ProcessGroup):
     def all_gather_single_coalesced(
         self, outputs: Sequence[torch.Tensor], shards: Sequence[torch.Tensor], opts: Any = None
     ) -> Any:
-        """Repeat this rank's shards; one collective, as NCCL's group call is."""
+        """Repeat this rank's shards; one collective, like NCCL's group call."""
 
         def fill() -> None:
             for output, shard in zip(outputs, shards, strict=True):
@@ -114,7 +113,7 @@ class TimedGroup(dist.ProcessGroup):
     def reduce_scatter_single(
         self, shard: torch.Tensor, whole: torch.Tensor, opts: Any = None
     ) -> Any:
-        """Keep this rank's part of its own tensor."""
+        """Keep this rank's part of its tensor."""
         return self._run("reduce_scatter", whole, self._kept(shard, whole), opts)
 
     _reduce_scatter_base = reduce_scatter_single
@@ -122,7 +121,7 @@ class TimedGroup(dist.ProcessGroup):
     def reduce_scatter_single_coalesced(
         self, shards: Sequence[torch.Tensor], wholes: Sequence[torch.Tensor], opts: Any = None
     ) -> Any:
-        """Keep this rank's part of each of its own tensors."""
+        """Keep this rank's part of each of its tensors."""
 
         def fill() -> None:
             for shard, whole in zip(shards, wholes, strict=True):
@@ -140,7 +139,7 @@ class TimedGroup(dist.ProcessGroup):
         input_split_sizes: Sequence[int] = (),
         opts: Any = None,
     ) -> Any:
-        """Return this rank's own tensor."""
+        """Return this rank's tensor."""
         del output_split_sizes, input_split_sizes
         return self._run("all_to_all", whole, partial(_copy_flat, output, whole), opts)
 
@@ -169,7 +168,7 @@ class TimedGroup(dist.ProcessGroup):
         wholes: Sequence[Sequence[torch.Tensor]],
         opts: Any = None,
     ) -> Any:
-        """Keep this rank's own tensor of the list."""
+        """Keep this rank's tensor of the list."""
 
         def fill() -> None:
             for shard, tensors in zip(shards, wholes, strict=True):
@@ -180,7 +179,7 @@ class TimedGroup(dist.ProcessGroup):
     def alltoall(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> Any:
-        """Return this rank's own tensors."""
+        """Return this rank's tensors."""
 
         def fill() -> None:
             for output, tensor in zip(outputs, inputs, strict=True):
@@ -189,17 +188,17 @@ class TimedGroup(dist.ProcessGroup):
         return self._run("all_to_all", inputs, fill, opts)
 
     def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
-        """Leave this rank's own numbers."""
+        """Keep this rank's numbers."""
         return self._run("all_reduce", tensors, None, opts)
 
     allreduce_coalesced = allreduce
 
     def reduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
-        """Leave this rank's own numbers."""
+        """Keep this rank's numbers."""
         return self._run("reduce", tensors, None, opts)
 
     def broadcast(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
-        """Leave this rank's own numbers."""
+        """Keep this rank's numbers."""
         return self._run("broadcast", tensors, None, opts)
 
     def gather(
@@ -239,7 +238,7 @@ class TimedGroup(dist.ProcessGroup):
     def monitored_barrier(self, *_: Any, **__: Any) -> None:
         """Return at once."""
 
-    # The older way of coalescing: calls between the two are one.
+    # The older form of coalescing: calls between the two are one collective.
 
     def _start_coalescing(self, device: torch.device) -> None:
         del device
@@ -248,7 +247,7 @@ class TimedGroup(dist.ProcessGroup):
     def _end_coalescing(self, device: torch.device) -> Any:
         del device
         works, self._coalesced = self._coalesced or [], None
-        # In order on one stream: who waits for the last one waits for all.
+        # They run in order on one stream: waiting for the last one waits for all.
         return works[-1] if works else TimedWork(_Done(), None)
 
     def _repeated(self, output: torch.Tensor, shard: torch.Tensor) -> Copies:
@@ -264,7 +263,7 @@ class TimedGroup(dist.ProcessGroup):
         if not given:
             return TimedWork(_Done(), None)
         num_bytes = sum(tensor.numel() * tensor.element_size() for tensor in given)
-        # Older torch does not say; what DeepSpeed leaves under way then goes to a stream as well.
+        # Older torch does not pass it; DeepSpeed's asynchronous collectives then use a stream too.
         is_async = self._coalesced is not None or bool(getattr(opts, "asyncOp", True))
         with torch.no_grad():
             handle = self._waiting_on(given[0].device).run(
@@ -276,7 +275,7 @@ class TimedGroup(dist.ProcessGroup):
         return work
 
     def _seconds(self, kind: str, num_bytes: int) -> float:
-        """Return what a collective takes. Kept: the way to NCCL's is short, and so must ours be."""
+        """Return the seconds of a collective. Cached: NCCL's call is short, so this must be too."""
         known = self._known_s.get((kind, num_bytes))
         if known is None:
             known = self._collective_s(
@@ -300,7 +299,7 @@ class _Done:
 
 
 def register(collective_s: CollectiveTime) -> None:
-    """Make `torch.distributed` know the backend; groups made from here on take these times."""
+    """Register the backend with `torch.distributed`; groups created afterwards use these times."""
 
     def create(common: Any, _: Any) -> TimedGroup:
         ranks = tuple(common.global_ranks_in_group) or tuple(range(common.group_size))

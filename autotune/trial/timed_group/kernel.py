@@ -1,7 +1,7 @@
-"""Starting a CUDA kernel from Python in a few microseconds.
+"""Launches a CUDA kernel from Python in a few microseconds.
 
-torch compiles sources at run time, but its launcher opens the driver's library anew for every
-launch: 25 us and a class of garbage each, as much as half of NCCL's whole call.
+torch compiles sources at run time, but its launcher opens the driver's library for every launch: 25
+us and garbage for the collector each, half the time of NCCL's call.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ class Kernel:
         blocks: int = 1,
         threads: int = 1,
     ) -> None:
-        """Compile it; CUDA must be up.
+        """Compile it; CUDA must be initialized.
 
         Args:
             source: CUDA C++, the kernel `extern "C"`.
@@ -39,11 +39,11 @@ class Kernel:
             RuntimeError: the source does not compile.
         """
         self._compiled = torch.cuda._compile_kernel(source, name)  # keeps the module loaded
-        # Keeps the GIL: a launch takes two microseconds, or until the device has worked off some of
-        # a full queue. No thread of a rank has anything to do meanwhile.
+        # Keeps the GIL: a launch takes two microseconds, or until a full queue has room. No other
+        # thread of a rank has work meanwhile.
         self._launch = ctypes.PyDLL("libcuda.so.1").cuLaunchKernel
         self._launch.argtypes = _ARGUMENTS
-        self._lock = threading.Lock()  # backward launches from a thread of its own
+        self._lock = threading.Lock()  # backward launches from another thread
         self._shape = (blocks, 1, 1, threads, 1, 1, 0)
         self._values = [kind() for kind in parameters]
         self._parameters = (ctypes.c_void_p * len(parameters))(

@@ -1,4 +1,4 @@
-"""Taking the time of a collective where it would be taken: on a CUDA stream, or on the host."""
+"""Spends the time of a collective where a real one would: on a CUDA stream, or on the host."""
 
 import time
 from ctypes import c_int, c_uint64, c_void_p
@@ -11,10 +11,10 @@ from autotune.trial.timed_group.fill import VECTOR_BYTES, Copies, Fill
 from autotune.trial.timed_group.kernel import Kernel
 
 _NUM_CHANNELS = 16
-"""Blocks that wait. NCCL runs a collective on as many channels, each of them a block that keeps a
-multiprocessor from the kernels beside it (`NCCL_MAX_NCHANNELS`; 16 to 32 over NVLink)."""
+"""Blocks that wait. NCCL runs a collective on as many channels, each a block that occupies a
+multiprocessor (`NCCL_MAX_NCHANNELS`; 16 to 32 over NVLink)."""
 _THREADS = 544
-"""Of one block: NCCL's own number for its simple protocol, a warp for control included."""
+"""Of one block: NCCL's number for its simple protocol, a warp for control included."""
 
 _SOURCE = """
 // Reads that are under way for every thread: a block has the latency of memory to hide.
@@ -69,13 +69,13 @@ extern "C" __global__ void copy_and_wait(
 
 
 class Handle(Protocol):
-    """Something under way."""
+    """A running operation."""
 
     def wait(self) -> None:
-        """Let what comes next wait for it, as the `wait` of a collective's work does."""
+        """Make later operations wait for it, as the `wait` of a collective's work does."""
 
     def is_done(self) -> bool:
-        """Return whether it is over."""
+        """Return whether it has ended."""
 
 
 class Waiting(Protocol):
@@ -86,13 +86,13 @@ class Waiting(Protocol):
 
 
 class HostWaiting:
-    """Collectives of CPU ranks: they go on behind the caller's back until somebody waits."""
+    """Collectives of CPU ranks: they run in the background until a wait."""
 
     def __init__(self) -> None:
         self._free_at = 0.0
 
     def run(self, duration_s: float, fill: Fill, *, is_async: bool) -> Handle:
-        """Fill at once; be done when the collectives before, and this one, have had their time."""
+        """Fill at once; done when the earlier collectives and this one have spent their time."""
         began = max(time.perf_counter(), self._free_at)
         if fill is not None:
             fill()
@@ -117,20 +117,20 @@ class _HostHandle:
 
 
 class CudaWaiting:
-    """Collectives on a CUDA device, on a stream of their own as NCCL's are.
+    """Collectives on a CUDA device, on a separate stream like NCCL's.
 
-    The stream waits by the device's own clock, so the host runs ahead as it does in a real run.
-    Synchronous collectives run on the caller's stream, as torch has NCCL run them. What one costs
-    the host is what NCCL's call does: one launch, in which 16 blocks copy and then wait.
+    The stream waits by the device's clock, so the host runs ahead as in a real run. Synchronous
+    collectives run on the caller's stream, as with NCCL in torch. The cost on the host is that of
+    NCCL's call: one launch, in which 16 blocks copy and then wait.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._device = device
         for name in _PARAMETERS:
-            _kernel(name)  # now, not in the midst of a step
+            _kernel(name)  # now, not during a step
         self._starts: dict[int, torch.Tensor] = {}
-        """Per stream: when its collective under way began. They run in order, so one will do."""
+        """Per stream: when its running collective started. They run in order, so one is enough."""
 
     def run(self, duration_s: float, fill: Fill, *, is_async: bool) -> Handle:
         """Queue the collective and return at once."""
@@ -145,7 +145,7 @@ class CudaWaiting:
 
     def _queue(self, stream: torch.cuda.Stream, duration_ns: int, fill: Fill) -> None:
         if not duration_ns:
-            # Untimed: the copies should take the least, which is the whole device's work.
+            # Not timed: the copies use the whole device, to be as short as possible.
             self._fill_on(stream, fill)
         elif fill is None:
             _kernel("copy_and_wait")(stream, 0, 0, 0, 0, 0, duration_ns)
@@ -172,7 +172,7 @@ class CudaWaiting:
 
     def _start_of(self, stream: torch.cuda.Stream) -> torch.Tensor:
         if stream.cuda_stream not in self._starts:
-            # Not filled with anything: that would happen on another stream, perhaps too late.
+            # Not initialized: that would happen on another stream, possibly too late.
             self._starts[stream.cuda_stream] = torch.empty(
                 1, dtype=torch.int64, device=self._device
             )

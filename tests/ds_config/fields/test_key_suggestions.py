@@ -31,7 +31,7 @@ def test_a_slip_of_the_pen_is_seen(section: str, key: str, right: str) -> None:
     "key",
     ["eval_batch_size", "inference_batch_size", "min_lr", "max_grad_norm", "model", "lr", ""],
 )
-def test_another_word_is_no_slip(key: str) -> None:
+def test_another_word_is_not_a_misspelling(key: str) -> None:
     assert misspelt("", key) is None
 
 

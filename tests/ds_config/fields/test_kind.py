@@ -1,4 +1,4 @@
-"""Kinds of values are those that pydantic tells apart."""
+"""Kinds of values are those that pydantic distinguishes."""
 
 import math
 from typing import Any
@@ -34,7 +34,7 @@ def test_a_probe_is_of_its_kind(kind: Kind) -> None:
         (object(), Kind.TEXT),
     ],
 )
-def test_values_are_told_apart(value: object, kind: Kind) -> None:
+def test_values_have_their_kind(value: object, kind: Kind) -> None:
     assert kind_of(value) is kind
 
 

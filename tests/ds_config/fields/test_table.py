@@ -136,7 +136,7 @@ def test_the_known_keys_can_be_listed() -> None:
         ("bf16.enable", "bf16.enabled"),
     ],
 )
-def test_the_nearest_name_of_a_slip_is_the_one_that_was_meant(wrong: str, right: str) -> None:
+def test_the_nearest_name_of_a_misspelling_is_the_intended_one(wrong: str, right: str) -> None:
     assert nearest(wrong)[0] == right
 
 

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -7,18 +9,21 @@ import pytest
 from autotune.gate.fit.memory import memory_findings
 from autotune.gate.gate import gate
 from autotune.job.launcher import Launcher
+from autotune.job.model_shape import ModelShape, shape_from_hf_config
 from autotune.job.resolve import resolve_job
 from autotune.lint.finding import Severity, Verdict
 from autotune.lint.subject import Subject
 from autotune.plan import plan_config
 from autotune.plan.memory_answer import judge_memory
+from autotune.predict.memory.fit import Answer
 from tests.asked import gate_request, plan_request
 from tests.gate.judging import Judgement, config, fields, judge, verdict
 from tests.lint.cases import Case, all_cases, errors, is_about, request_of
 from tests.lint.mutations import mutated
 from tests.predict.jobs import small_llama
+from tests.predict.traced import COMMON
 
-CASES = [case for case in all_cases() if case.told["category"] in ("memory", "speed")]
+CASES = [case for case in all_cases() if case.case_file["category"] in ("memory", "speed")]
 OFFLOAD: dict[str, Any] = {"offload_optimizer": {"device": "cpu"}}
 FULL_OFFLOAD: dict[str, Any] = {**OFFLOAD, "offload_param": {"device": "cpu"}}
 
@@ -278,6 +283,78 @@ deepspeed_config: {zero_stage: 3, offload_optimizer_device: none, offload_param_
     result = gate(gate_request(ds_config=str(file), model="7b", gpu_type="a100-80gb", seq_len=512))
     found = [f.field for f in result.findings if f.rule == "device-memory"]
     assert found == ["deepspeed_config.offload_optimizer_device"]
+
+
+def qwen3(**keys: Any) -> ModelShape:
+    return shape_from_hf_config(COMMON | {"model_type": "qwen3"} | keys, name="q", where="test")
+
+
+def test_a_family_without_a_hand_written_program_is_traced_as_plan_does(tmp_path: Path) -> None:
+    ds_config = config(2)
+    for name, content in (("ds.json", ds_config), ("config.json", dict(qwen3().hf_config))):
+        (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")
+    options: dict[str, Any] = {"seq_len": 512, "activation_checkpointing": False}
+    request = plan_request(
+        model=str(tmp_path), gpus=8, gpu_type="a100-80gb", ds_config=tmp_path / "ds.json", **options
+    )
+    planned = plan_config(request).to_json()["memory"]["device"]
+    judgement = judge(ds_config, model=qwen3(), **options)
+    assert judgement.memory is not None
+    assert judgement.memory["assumed"] == []
+    assert judgement.memory["device"]["items"] == planned["items"]
+
+
+def test_a_traced_family_that_is_split_is_not_judged() -> None:
+    splits: tuple[dict[str, Any], ...] = ({"tensor_parallel": 2}, {"pipeline_stages": 2})
+    for split in splits:
+        judgement = judge(config(1), model=qwen3(), **split)
+        assert judgement.memory is None
+        assert "how tensor parallelism or pipeline stages split qwen3" in str(
+            judgement.answer.reason
+        )
+
+
+def test_frozen_parameters_of_a_traced_family_are_not_judged() -> None:
+    judgement = judge(config(1), model=qwen3(), trainable_params=1_000)
+    assert "model_type qwen3" in str(judgement.answer.reason)
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ({"model_type": "t5", "d_model": 64}, "is an encoder-decoder model"),
+        (COMMON | {"model_type": "qwen2_vl", "vision_config": {}}, "the vision tower of qwen2_vl"),
+        (COMMON | {"model_type": "llama", "num_hidden_layers": 9_999}, "at most 400 layers"),
+    ],
+    ids=["encoder-decoder", "vision", "deep"],
+)
+def test_a_config_of_a_model_that_is_not_judged_is_checked_all_the_same(
+    model: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    wrong = config(2) | {"train_batch_size": 7, "gradient_accumulation_steps": 1}
+    for name, content in (("ds.json", wrong), ("config.json", model)):
+        (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")
+    result = gate(
+        gate_request(
+            ds_config=str(tmp_path / "ds.json"), model=str(tmp_path), gpus=8, gpu_type="a100-80gb"
+        )
+    )
+    assert result.verdict is Verdict.ERROR
+    assert result.answer.answer is Answer.NOT_JUDGED
+    assert reason in str(result.answer.reason)
+
+
+def test_the_gate_imports_torch_for_a_trace_only() -> None:
+    code = """
+import sys
+from tests.gate.judging import config, judge
+assert judge(config(3), model="1.3b").memory is not None
+print([m for m in ("torch", "deepspeed", "transformers") if m in sys.modules])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd()
+    )
+    assert done.stdout.splitlines() == ["[]"]
 
 
 def test_no_config_whatever_ends_in_an_exception(tmp_path: Path) -> None:

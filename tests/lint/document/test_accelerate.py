@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
+from autotune.job.cpu_threads import RankLauncher
 from autotune.job.launcher import Launcher
 from autotune.lint.document.accelerate import built_ds_config
 from autotune.lint.document.accelerate_faults import SECTION_KEYS, TOP_LEVEL_KEYS
@@ -30,7 +31,7 @@ def _read(config: dict[str, Any], folder: Path | None = None, **launch: Any) -> 
     return read_document(text, name="accelerate.yaml", launch=Launch(**launch), folder=folder)
 
 
-def _told(document: Document) -> list[tuple[str, Severity]]:
+def _reported(document: Document) -> list[tuple[str, Severity]]:
     return [(found.field, found.severity) for found in document.findings]
 
 
@@ -74,7 +75,7 @@ def test_the_ds_config_is_the_one_that_accelerate_builds(
     built.pop("steps_per_print")
     ours = built_ds_config(config)
     for zero in (built["zero_optimization"], ours["zero_optimization"]):
-        # What DeepSpeed takes where nothing is said.
+        # DeepSpeed's default.
         zero.setdefault("stage3_gather_16bit_weights_on_model_save", False)
         for name in ("offload_optimizer", "offload_param"):
             zero.setdefault(name, {"device": "none"}).setdefault("nvme_path", None)
@@ -93,9 +94,9 @@ def test_a_finding_names_the_keys_of_the_yaml_and_its_lines() -> None:
         field="zero_optimization.offload_param",
         message="zero_optimization.offload_param: zero_optimization.stage=2 does not read it",
     )
-    told = document.in_file_words(found)
-    assert told.field == "deepspeed_config.offload_param_device"
-    assert told.message == (
+    renamed = document.in_file_words(found)
+    assert renamed.field == "deepspeed_config.offload_param_device"
+    assert renamed.message == (
         "deepspeed_config.offload_param_device: deepspeed_config.zero_stage=2 does not read it"
     )
 
@@ -108,24 +109,36 @@ def test_a_suggestion_names_the_keys_of_the_yaml_too() -> None:
         message="zero_optimization.offload_param: no",
         suggestion="remove offload_param, or set zero_optimization.stage to 3",
     )
-    told = _read(_config({"zero_stage": 2})).in_file_words(found)
-    assert told.suggestion == "remove offload_param_device, or set deepspeed_config.zero_stage to 3"
+    renamed = _read(_config({"zero_stage": 2})).in_file_words(found)
+    assert (
+        renamed.suggestion == "remove offload_param_device, or set deepspeed_config.zero_stage to 3"
+    )
 
 
-def test_what_the_yaml_does_not_say_is_not_in_the_config() -> None:
+def test_a_key_that_the_yaml_does_not_set_is_not_in_the_config() -> None:
     subject = _read(_config({"zero_stage": 2})).subject
     assert subject is not None
     assert subject.config["zero_optimization"] == {"stage": 2}
 
 
-def test_the_yaml_says_what_the_launch_does_not() -> None:
+def test_the_yaml_fills_what_the_launch_does_not_give() -> None:
     subject = _read(_config({"zero_stage": 2})).subject
     assert subject is not None
-    assert subject.launch == Launch(launcher=Launcher.HF, gpus=8, nodes=1)
+    assert subject.launch == Launch(
+        launcher=Launcher.HF, gpus=8, nodes=1, started_by=RankLauncher.ACCELERATE
+    )
+
+
+@pytest.mark.parametrize(("given", "threads"), [(None, 6), (2, 2)])
+def test_the_yaml_s_cpu_threads_count_where_none_are_given(given: int | None, threads: int) -> None:
+    config = _config({"zero_stage": 2}, num_cpu_threads_per_process=6)
+    subject = _read(config, cpu_threads=given).subject
+    assert subject is not None
+    assert subject.launch.cpu_threads == threads
 
 
 @pytest.mark.parametrize(
-    ("config", "launch", "told"),
+    ("config", "launch", "expected"),
     [
         (_config({"zero_stage": 3, "zero3_init_flag": True}), {}, []),
         (_config({}), {"gpus": 4}, [("num_processes", Severity.WARNING)]),
@@ -168,9 +181,9 @@ def test_the_yaml_says_what_the_launch_does_not() -> None:
     ],
 )
 def test_what_accelerate_refuses_or_passes_over(
-    config: dict[str, Any], launch: dict[str, Any], told: list[tuple[str, Severity]]
+    config: dict[str, Any], launch: dict[str, Any], expected: list[tuple[str, Severity]]
 ) -> None:
-    assert _told(_read(config, **launch)) == told
+    assert _reported(_read(config, **launch)) == expected
 
 
 def test_a_misspelt_key_gets_its_likely_spelling() -> None:
@@ -183,7 +196,7 @@ def test_the_file_that_it_names_is_judged_in_its_place(tmp_path: Path) -> None:
     del config["mixed_precision"]
     missing = _read(config, tmp_path)
     assert missing.subject is None
-    assert _told(missing) == [("deepspeed_config.deepspeed_config_file", Severity.NOTE)]
+    assert _reported(missing) == [("deepspeed_config.deepspeed_config_file", Severity.NOTE)]
 
     (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 2}} # why')
     document = _read(config, tmp_path)

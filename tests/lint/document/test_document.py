@@ -18,18 +18,18 @@ def _read(data: bytes | str, name: str = "ds_config.json", **launch: object) -> 
     [
         (b"", "the file is empty"),
         (b" \n\t", "the file is empty"),
-        (b'{"a": "\xff"}', "line 1, column 8: not readable: byte 0xff is no UTF-8"),
+        (b'{"a": "\xff"}', "line 1, column 8: not readable: byte 0xff is not UTF-8"),
         ('{"a": 1}'.encode("utf-16"), "the file is UTF-16"),
         (b'{"a"\0: 1}', "column 5: not readable: the file is binary"),
         (b'{"a": "' + b"x" * 10_000_000 + b'"}', "the file has 10.0 MB"),
-        (b'{"a": ' * 10_000 + b"1" + b"}" * 10_000, "sections in sections without end"),
-        (b'{"a": ' + b"[" * 100_000, "sections in sections without end"),
-        (b"[1, 2]", "not a config: the file holds a list"),
-        (b"7", "not a config: the file holds a number"),
-        (b"null", "not a config: the file holds nothing"),
+        (b'{"a": ' * 10_000 + b"1" + b"}" * 10_000, "sections nested too deeply"),
+        (b'{"a": ' + b"[" * 100_000, "sections nested too deeply"),
+        (b"[1, 2]", "not a config: the file contains a list"),
+        (b"7", "not a config: the file contains a number"),
+        (b"null", "not a config: the file contains nothing"),
     ],
 )
-def test_what_is_no_config_is_one_finding(data: bytes, reason: str) -> None:
+def test_a_file_that_is_not_a_config_is_one_finding(data: bytes, reason: str) -> None:
     document = _read(data)
     assert document.subject is None
     [found] = document.findings
@@ -49,14 +49,14 @@ def _doubled(times: int) -> str:
     [
         ("a: [1, 2\nb: 3\n", "line 2, column 2: not readable as YAML"),
         ("a:\n\t- 1\n", "line 2, column 1: not readable as YAML"),
-        ("a: " + "[" * 100 + "]" * 100, "sections in sections without end"),
+        ("a: " + "[" * 100 + "]" * 100, "sections nested too deeply"),
         ("a: " + "[" * 5_000, "maximum nesting depth"),
         ("a: &a [*a]\n", "too many values"),
         (_doubled(30), "too many values"),
-        ("- 1\n", "not a config: the file holds a list"),
+        ("- 1\n", "not a config: the file contains a list"),
     ],
 )
-def test_yaml_that_is_no_config_is_one_finding(text: str, reason: str) -> None:
+def test_yaml_that_is_not_a_config_is_one_finding(text: str, reason: str) -> None:
     document = _read(text, "config.yaml")
     assert document.subject is None
     [found] = document.findings
@@ -161,10 +161,10 @@ def test_of_a_neox_yaml_deepspeeds_keys_are_judged() -> None:
         message="train_micro_batch_size_per_gpu=32: too many",
         fix=Fix(put={"train_micro_batch_size_per_gpu": 1}),
     )
-    told = document.in_file_words(found)
-    assert told.field == "train-micro-batch-size-per-gpu"
-    assert told.message == "train-micro-batch-size-per-gpu=32: too many"
-    assert told.fix is None
+    renamed = document.in_file_words(found)
+    assert renamed.field == "train-micro-batch-size-per-gpu"
+    assert renamed.message == "train-micro-batch-size-per-gpu=32: too many"
+    assert renamed.fix is None
 
 
 def test_a_file_in_deepspeeds_words_keeps_them(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.job.launcher import Launcher
+from autotune.job.launcher import READERS, Launcher
 from autotune.lint.document.json_text import read_json
 from autotune.lint.finding import Severity
 
@@ -31,7 +31,7 @@ def _one(text: str, launcher: Launcher = Launcher.DEEPSPEED) -> tuple[str, str, 
     return found.rule, found.field, found.severity, found.line, found.column
 
 
-@given(_configs, st.sampled_from(Launcher), st.sampled_from((None, 2)))
+@given(_configs, st.sampled_from(READERS), st.sampled_from((None, 2)))
 def test_json_is_read_without_complaint(
     config: dict[str, Any], launcher: Launcher, indent: int | None
 ) -> None:
@@ -79,11 +79,16 @@ def test_hjson_is_a_warning_for_deepspeed_and_an_error_for_hugging_face(
 
 
 @pytest.mark.parametrize(
-    ("text", "field", "place", "slip"),
+    ("text", "field", "place", "fault"),
     [
         ('{"a": {"b": 0,01\n}}', "a.b", (1, 13), "a decimal comma (0,01)"),
         ('{"a": 0,01, "b": 1}', "a", (1, 7), "a decimal comma"),
-        ('{"a": True,\n"b": 1}', "a", (1, 7), "a Python word (True); DeepSpeed's reader takes"),
+        (
+            '{"a": True,\n"b": 1}',
+            "a",
+            (1, 7),
+            "a Python word (True); DeepSpeed's reader reads the value as",
+        ),
         ("{'a': 'x', 'b': None}", "b", (1, 17), "a Python word (None)"),
         ('{"a": 1_000,\n"b": 1}', "a", (1, 7), "a number in a form"),
         ('{"a": 10 000}', "a", (1, 7), "a number in a form"),
@@ -96,7 +101,7 @@ def test_hjson_is_a_warning_for_deepspeed_and_an_error_for_hugging_face(
         ('{"a": cpu, "b": 1}', "a", (1, 7), "text without quotes (cpu)"),
         ("a:\n  b: 1\n", "a", (2, 3), "a key and its value, read as text"),
         ('{"a": true "b": 1}', "b", (1, 11), "a missing comma"),
-        ('{"a": 1,, "b": 1}', "", (1, 9), "a comma too many"),
+        ('{"a": 1,, "b": 1}', "", (1, 9), "an extra comma"),
         ('{"a": ,}', "a", (1, 7), "a missing value"),
         ('{"a" 1}', "a", (1, 6), "a missing colon"),
         ('{"a" = 1}', "a", (1, 6), "an equals sign"),
@@ -112,15 +117,15 @@ def test_hjson_is_a_warning_for_deepspeed_and_an_error_for_hugging_face(
         ('{"a": 1} b', "", (1, 10), "text after the end"),
     ],
 )
-def test_a_slip_is_named_at_its_place(
-    text: str, field: str, place: tuple[int, int], slip: str
+def test_a_syntax_fault_is_reported_at_its_place(
+    text: str, field: str, place: tuple[int, int], fault: str
 ) -> None:
     reading = read_json(text, Launcher.DEEPSPEED)
     assert reading.value is None
     [found] = reading.findings
     assert (found.field, found.severity) == (field, Severity.ERROR)
     assert (found.line, found.column) == place
-    assert slip in found.message
+    assert fault in found.message
     assert found.suggestion
 
 
@@ -130,7 +135,7 @@ def test_a_decimal_comma_is_its_own_rule() -> None:
 
 def test_a_key_given_twice_is_an_error_for_both() -> None:
     text = '{"a": {"b": 1,\n  "b": 2}}'
-    for launcher in Launcher:
+    for launcher in READERS:
         assert _one(text, launcher) == ("duplicate-key", "a.b", Severity.ERROR, 2, 3)
         assert read_json(text, launcher).value == {"a": {"b": 2}}
 
@@ -144,8 +149,8 @@ def test_json_of_python_with_nan_is_a_warning_for_hugging_face() -> None:
     assert _one('{"a": Infinity}', Launcher.HF) == ("not-readable", "a", Severity.WARNING, 1, 7)
 
 
-@given(_configs, st.data(), st.sampled_from(Launcher))
-def test_whatever_is_damaged_is_told_or_read_as_the_launcher_reads_it(
+@given(_configs, st.data(), st.sampled_from(READERS))
+def test_a_damaged_text_is_reported_or_read_as_the_launcher_reads_it(
     config: dict[str, Any], data: st.DataObject, launcher: Launcher
 ) -> None:
     text = json.dumps(config, indent=1)

@@ -1,4 +1,4 @@
-"""Asks some rules about a config that is written as dotted keys."""
+"""Applies some rules to a config that is written as dotted keys."""
 
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
@@ -16,7 +16,7 @@ def findings(rules: Iterable[Rule], keys: Mapping[str, Any], **launch: Any) -> l
     return [finding for rule in rules for finding in rule.findings(subject)]
 
 
-def told(rules: Iterable[Rule], keys: Mapping[str, Any], **launch: Any) -> list[str]:
+def reported(rules: Iterable[Rule], keys: Mapping[str, Any], **launch: Any) -> list[str]:
     """Return the findings as `severity rule field`."""
     return [f"{f.severity} {f.rule} {f.field}" for f in findings(rules, keys, **launch)]
 

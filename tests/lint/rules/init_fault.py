@@ -1,7 +1,7 @@
 """Configs that DeepSpeed's parser may take and `deepspeed.initialize` or the first step refuse.
 
-Each stands with the nearest config that trains. All of them run on CPU ranks: fp16, CUDA kernels
-and files on NVMe do not, so what depends on those is tested in the modules of the rules alone.
+Each comes with the nearest config that trains. All of them run on CPU ranks: fp16, CUDA kernels and
+files on NVMe do not, so what depends on those is tested in the modules of the rules alone.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ GPUS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitFault:
-    """A fault, and the change that mends it."""
+    """A fault, and the change that fixes it."""
 
     rule: str
     bad: Mapping[str, Any]
@@ -25,7 +25,7 @@ class InitFault:
     good: Mapping[str, Any]
     """Dotted keys on top of the bad config."""
     refusal: str
-    """What DeepSpeed says; a regular expression."""
+    """DeepSpeed's message; a regular expression."""
     client_optimizer: str | None = None
     """Class of `torch.optim`; without it the config names AdamW."""
     pipeline_stages: int = 1
@@ -63,7 +63,7 @@ class InitFault:
 
 
 class _Drop:
-    """Stands for a key that the good config does not have."""
+    """Marks a key that the good config does not have."""
 
 
 DROP = _Drop()

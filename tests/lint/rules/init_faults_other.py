@@ -1,4 +1,4 @@
-"""Init faults of everything but ZeRO itself, each with the config that mends it."""
+"""Init faults of everything but ZeRO itself, each with the config that fixes it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Init faults of precision, ZeRO and offload, each with the config that mends it."""
+"""Init faults of precision, ZeRO and offload, each with the config that fixes it."""
 
 from tests.lint.rules.init_fault import DROP, fault, zero
 

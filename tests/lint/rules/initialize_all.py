@@ -42,7 +42,7 @@ def _import_deepspeed() -> None:
     from deepspeed import ops
     from deepspeed.runtime.zero.muon import muon_optimizer  # noqa: F401  slow to import
 
-    # It would be compiled for a minute, for nothing.
+    # Its compilation takes a minute and is not needed.
     ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
@@ -94,7 +94,7 @@ def _step(engine: Any, *, pipeline: bool) -> None:
     if pipeline or engine.optimizer is None:
         return
     dtype = next(engine.module.parameters()).dtype
-    # ZenFlow counts micro steps by itself and says 0.
+    # ZenFlow counts micro steps itself and reports 0.
     for _ in range(STEPS * max(1, engine.gradient_accumulation_steps())):
         loss = engine(torch.ones(2, 16, dtype=dtype)).float().mean()
         engine.backward(loss)

@@ -27,8 +27,8 @@ def _found(*keys: str, launcher: Launcher, **others: Any) -> list[Finding]:
         ("optimizer.params.lr", RefusedBy.INIT),
         ("optimizer.params.betas", RefusedBy.INIT),
         ("scheduler.params.warmup_num_steps", RefusedBy.INIT),
-        ("fp16.enabled", RefusedBy.NOBODY),
-        ("bf16.enabled", RefusedBy.NOBODY),
+        ("fp16.enabled", RefusedBy.NOTHING),
+        ("bf16.enabled", RefusedBy.NOTHING),
     ],
 )
 def test_deepspeed_resolves_no_auto(key: str, refused_by: RefusedBy) -> None:
@@ -61,7 +61,7 @@ def test_keys_that_deepspeed_drops_are_one_finding_for_a_section() -> None:
         "_comment",
     ],
 )
-def test_deepspeed_is_not_blamed_for_a_word_that_means_something_or_nothing(key: str) -> None:
+def test_an_auto_that_deepspeed_accepts_or_ignores_is_not_reported(key: str) -> None:
     assert _found(key, launcher=Launcher.DEEPSPEED, zero_optimization={"stage": 2}) == []
 
 

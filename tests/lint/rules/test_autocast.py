@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from autotune.lint.rules.autocast import RULES
-from tests.lint.rules.asking import told, zero
+from tests.lint.rules.asking import reported, zero
 
 ON = {"torch_autocast.enabled": True}
 DTYPE = "torch_autocast.dtype"
@@ -25,7 +25,7 @@ BF16 = {"bf16.enabled": True}
     ],
 )
 def test_a_fault_is_found(keys: dict[str, Any], expected: list[str]) -> None:
-    assert told(RULES, keys) == expected
+    assert reported(RULES, keys) == expected
 
 
 @pytest.mark.parametrize(
@@ -40,4 +40,4 @@ def test_a_fault_is_found(keys: dict[str, Any], expected: list[str]) -> None:
     ],
 )
 def test_a_legal_neighbour_is_left_alone(keys: dict[str, Any]) -> None:
-    assert told(RULES, keys) == []
+    assert reported(RULES, keys) == []

@@ -120,14 +120,14 @@ def test_the_nearest_sizes_that_hold_are_named(
     assert found.suggestion == suggestion
 
 
-def test_another_accumulation_is_told_at_its_own_place() -> None:
+def test_another_accumulation_is_reported_at_its_key() -> None:
     [error, warning] = _found(_sizes(256, 8, 1), gpus=8)
     assert (error.field, error.severity) == (TRAIN, Severity.ERROR)
     assert (warning.field, warning.severity) == (STEPS, Severity.WARNING)
     assert warning.suggestion == "gradient_accumulation_steps: 4"
 
 
-def test_stages_and_tensor_ranks_are_no_data_parallel_ranks() -> None:
+def test_stages_and_tensor_ranks_are_not_data_parallel_ranks() -> None:
     config = _sizes(64, 4, 8)
     assert _errors(config, gpus=8) == [TRAIN]
     assert _errors(config, gpus=8, pipeline_stages=2, tensor_parallel=2) == []
@@ -163,5 +163,5 @@ def test_hugging_face_fills_auto(config: dict[str, Any], errors: list[str]) -> N
 
 
 @pytest.mark.parametrize("value", ["8", "auto", [8], {}, None, 10**400, float("nan")])
-def test_what_is_no_size_is_another_rules_fault(value: Any) -> None:
+def test_a_value_that_is_not_a_size_has_another_rule(value: Any) -> None:
     assert _errors({TRAIN: value, MICRO: 2}, gpus=4) == []

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from autotune.lint.rules.buckets import RULES
-from tests.lint.rules.asking import findings, told, zero
+from tests.lint.rules.asking import findings, reported, zero
 
 REDUCE = "zero_optimization.reduce_bucket_size"
 ALLGATHER = "zero_optimization.allgather_bucket_size"
@@ -40,7 +40,7 @@ ALLGATHER = "zero_optimization.allgather_bucket_size"
 def test_a_fault_is_found(
     keys: dict[str, Any], launch: dict[str, Any], expected: list[str]
 ) -> None:
-    assert told(RULES, keys, **launch) == expected
+    assert reported(RULES, keys, **launch) == expected
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_fault_is_found(
     ],
 )
 def test_a_legal_neighbour_is_left_alone(keys: dict[str, Any], launch: dict[str, Any]) -> None:
-    assert told(RULES, keys, **launch) == []
+    assert reported(RULES, keys, **launch) == []
 
 
 def test_an_odd_size_is_made_even() -> None:

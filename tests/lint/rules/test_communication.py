@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from autotune.lint.rules.communication import RULES
-from tests.lint.rules.asking import told, zero
+from tests.lint.rules.asking import reported, zero
 
 BF16 = {"bf16.enabled": True}
 SENT = "communication_data_type"
@@ -69,7 +69,7 @@ MANAGED = {"managed_gradient_accumulation": False}
 def test_a_fault_is_found(
     keys: dict[str, Any], launch: dict[str, Any], expected: list[str]
 ) -> None:
-    assert told(RULES, keys, **launch) == expected
+    assert reported(RULES, keys, **launch) == expected
 
 
 @pytest.mark.parametrize(
@@ -91,4 +91,4 @@ def test_a_fault_is_found(
     ],
 )
 def test_a_legal_neighbour_is_left_alone(keys: dict[str, Any]) -> None:
-    assert told(RULES, keys) == []
+    assert reported(RULES, keys) == []

@@ -6,7 +6,7 @@ import pytest
 
 from autotune import dotted
 from autotune.lint.rules.data_efficiency import RULES
-from tests.lint.rules.asking import told
+from tests.lint.rules.asking import reported
 from tests.lint.rules.init_faults_other import COMPLETE_LTD
 
 CURRICULUM = "data_efficiency.data_sampling.curriculum_learning"
@@ -61,7 +61,7 @@ COMPLETE = {
     ],
 )
 def test_a_fault_is_found(keys: dict[str, Any], expected: list[str]) -> None:
-    assert told(RULES, keys) == expected
+    assert reported(RULES, keys) == expected
 
 
 @pytest.mark.parametrize(
@@ -78,4 +78,4 @@ def test_a_fault_is_found(keys: dict[str, Any], expected: list[str]) -> None:
     ],
 )
 def test_a_legal_neighbour_is_left_alone(keys: dict[str, Any]) -> None:
-    assert told(RULES, keys) == []
+    assert reported(RULES, keys) == []

@@ -14,18 +14,18 @@ FP16_WEIGHTS = "stage3_gather_fp16_weights_on_model_save"
 WEIGHTS = "stage3_gather_16bit_weights_on_model_save"
 
 
-def told(config: dict[str, Any]) -> list[Finding]:
+def reported(config: dict[str, Any]) -> list[Finding]:
     subject = Subject(config=config)
     return [finding for rule in deprecated.RULES for finding in rule.findings(subject)]
 
 
 def only(config: dict[str, Any]) -> Finding:
-    [finding] = told(config)
+    [finding] = reported(config)
     return finding
 
 
 @pytest.mark.parametrize(
-    ("config", "mended"),
+    ("config", "fixed"),
     [
         (
             {ZERO: {"stage": 2, "cpu_offload": True}},
@@ -49,14 +49,14 @@ def only(config: dict[str, Any]) -> Finding:
         ),
     ],
 )
-def test_a_deprecated_key_is_a_warning_and_mended(
-    config: dict[str, Any], mended: dict[str, Any]
+def test_a_deprecated_key_is_a_warning_with_a_fix(
+    config: dict[str, Any], fixed: dict[str, Any]
 ) -> None:
     finding = only(config)
     assert finding.severity is Severity.WARNING
     assert finding.fix is not None
-    assert finding.fix.applied(config) == mended
-    assert told(mended) == []
+    assert finding.fix.applied(config) == fixed
+    assert reported(fixed) == []
 
 
 @pytest.mark.parametrize("value", [False, None, "false"])
@@ -81,7 +81,7 @@ def test_old_and_new_together_are_refused(old: str, new: dict[str, Any], value: 
     finding = only({ZERO: {old: value, **new}})
     assert (finding.rule, finding.field) == ("deprecated-beside-new", f"{ZERO}.{old}")
     assert (finding.severity, finding.refused_by) == (Severity.ERROR, RefusedBy.PARSE)
-    # Which of the two was meant, nobody knows, unless one is off.
+    # Only where one is off is it clear which of the two is intended.
     assert (finding.fix is None) == value
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from autotune.lint.rules.engine import RULES
-from tests.lint.rules.asking import findings, told
+from tests.lint.rules.asking import findings, reported
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from tests.lint.rules.asking import findings, told
     ],
 )
 def test_a_fault_is_found(keys: dict[str, Any], expected: list[str]) -> None:
-    assert told(RULES, keys) == expected
+    assert reported(RULES, keys) == expected
 
 
 @pytest.mark.parametrize(
@@ -37,10 +37,10 @@ def test_a_fault_is_found(keys: dict[str, Any], expected: list[str]) -> None:
     ],
 )
 def test_a_legal_neighbour_is_left_alone(keys: dict[str, Any]) -> None:
-    assert told(RULES, keys) == []
+    assert reported(RULES, keys) == []
 
 
-def test_a_profile_run_is_said_to_end_at_once() -> None:
+def test_a_profile_run_is_reported_to_end_at_once() -> None:
     keys = {"autotuning.enabled": True, "autotuning.model_info.profile": True}
     [found] = findings(RULES, keys)
     assert found.message.endswith("ends the program in its first forward pass")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from autotune.lint.rules.expert import RULES
-from tests.lint.rules.asking import told, zero
+from tests.lint.rules.asking import reported, zero
 
 SECTION = "expert_parallel"
 SIZE = f"{SECTION}.autoep_size"
@@ -75,7 +75,7 @@ TENSOR = {"tensor_parallel.autotp_size": 2}
 def test_a_fault_is_found(
     keys: dict[str, Any], launch: dict[str, Any], expected: list[str]
 ) -> None:
-    assert told(RULES, keys, **launch) == expected
+    assert reported(RULES, keys, **launch) == expected
 
 
 @pytest.mark.parametrize(
@@ -93,4 +93,4 @@ def test_a_fault_is_found(
     ],
 )
 def test_a_legal_neighbour_is_left_alone(keys: dict[str, Any], launch: dict[str, Any]) -> None:
-    assert told(RULES, keys, **launch) == []
+    assert reported(RULES, keys, **launch) == []

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from autotune.job.launcher import Launcher
+from autotune.job.launcher import READERS, Launcher
 from autotune.lint.rules.hf import hf_refuses, hf_saves_shards
 from autotune.lint.subject import Launch, Subject
 
@@ -34,7 +34,7 @@ def test_what_accelerate_and_transformers_refuse(config: dict[str, Any], fields:
 
 
 @pytest.mark.parametrize(
-    ("zero", "told"),
+    ("zero", "reported"),
     [
         ({"stage": 3}, True),
         ({"stage": 3, "stage3_gather_16bit_weights_on_model_save": "auto"}, True),
@@ -43,7 +43,7 @@ def test_what_accelerate_and_transformers_refuse(config: dict[str, Any], fields:
         ({"stage": 2}, False),
     ],
 )
-def test_shards_without_a_model_file_are_noted(zero: dict[str, Any], told: bool) -> None:
-    for launcher in Launcher:
+def test_shards_without_a_model_file_are_noted(zero: dict[str, Any], reported: bool) -> None:
+    for launcher in READERS:
         subject = Subject(config={"zero_optimization": zero}, launch=Launch(launcher=launcher))
-        assert any(hf_saves_shards.findings(subject)) == (told and launcher is Launcher.HF)
+        assert any(hf_saves_shards.findings(subject)) == (reported and launcher is Launcher.HF)

@@ -8,7 +8,7 @@ from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
 from autotune import dotted
 from autotune.job.launcher import Launcher
 from autotune.lint.finding import Finding, Severity
-from autotune.lint.rules.hf_arguments import hf_mismatch, hf_unheard, hf_unsupported
+from autotune.lint.rules.hf_arguments import hf_ignored, hf_mismatch, hf_unsupported
 from autotune.lint.subject import Launch, Subject
 from autotune.lint.training_arguments import TrainingArguments
 
@@ -65,14 +65,14 @@ def test_transformers_itself_fills_in_what_is_expected_of_a_config(given: dict[s
     }
 
 
-def test_each_difference_is_told_in_the_words_of_both_files() -> None:
+def test_each_difference_is_reported_with_both_values() -> None:
     config = {
         "train_batch_size": 8,
         "optimizer": {"params": {"lr": 1e-4}},
         "scheduler": {"params": {"warmup_num_steps": 500, "total_num_steps": "auto"}},
     }
-    told = {found.field: found.message for found in _mismatches(config, _GIVEN)}
-    assert told == {
+    reported = {found.field: found.message for found in _mismatches(config, _GIVEN)}
+    assert reported == {
         "optimizer.params.lr": "optimizer.params.lr=0.0001 in the ds_config, but "
         "learning_rate=5e-05 in TrainingArguments: the Trainer refuses the pair",
         "train_batch_size": "train_batch_size=8 in the ds_config, but per_device_train_batch_size "
@@ -88,7 +88,7 @@ def test_a_string_is_not_the_number_in_it() -> None:
     assert found.message.startswith('gradient_accumulation_steps="8" in the ds_config, but ')
 
 
-def test_what_incomplete_arguments_do_not_say_is_not_compared() -> None:
+def test_arguments_that_are_not_set_are_not_compared() -> None:
     config = {"gradient_clipping": 0.5, "fp16": {"enabled": True}}
     assert _mismatches(config, {"learning_rate": 1e-4}) == []
     complete = _mismatches(config, {"learning_rate": 1e-4, "output_dir": "out"})
@@ -135,7 +135,7 @@ def test_odd_arguments_are_not_compared(arguments: dict[str, Any]) -> None:
 
 def _unheard(config: dict[str, Any], arguments: dict[str, Any]) -> list[str]:
     launch = Launch(launcher=Launcher.HF, hf_args=arguments)
-    return [f.field for f in hf_unheard.findings(Subject(config=_ZERO | config, launch=launch))]
+    return [f.field for f in hf_ignored.findings(Subject(config=_ZERO | config, launch=launch))]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def _unheard(config: dict[str, Any], arguments: dict[str, Any]) -> list[str]:
         ({"scheduler": {"type": "WarmupCosineLR"}}, {"lr_scheduler_type": "cosine"}, []),
     ],
 )
-def test_an_argument_without_effect_is_told(
+def test_an_argument_without_effect_is_reported(
     config: dict[str, Any], arguments: dict[str, Any], fields: list[str]
 ) -> None:
     assert _unheard(config, arguments) == fields

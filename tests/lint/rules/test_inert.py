@@ -1,4 +1,4 @@
-"""Keys that cannot act are notes, and blocks that are switched off are not told."""
+"""Keys that cannot act are notes, and blocks that are switched off are not reported."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from autotune.lint.subject import Launch, Subject
 ZERO = "zero_optimization"
 
 
-def told(config: dict[str, Any], *, gpus: int | None = None) -> list[Finding]:
+def reported(config: dict[str, Any], *, gpus: int | None = None) -> list[Finding]:
     subject = Subject(config=config, launch=Launch(gpus=gpus))
     return [finding for rule in inert.RULES for finding in rule.findings(subject)]
 
@@ -28,7 +28,7 @@ def test_left_over_keys_are_notes_one_for_each_reason() -> None:
         },
         "aio": {"block_size": 1048576, "queue_depth": 8},
     }
-    found = told(config)
+    found = reported(config)
     assert [(f.field, f.severity) for f in found] == [
         (f"{ZERO}.sub_group_size", Severity.NOTE),
         (f"{ZERO}.allgather_bucket_size", Severity.NOTE),
@@ -37,12 +37,12 @@ def test_left_over_keys_are_notes_one_for_each_reason() -> None:
     assert "only ZeRO stage 3 reads it; likewise stage3_max_live_parameters" in found[0].message
 
 
-def test_a_mended_config_has_nothing_that_cannot_act() -> None:
+def test_a_fixed_config_has_no_key_without_effect() -> None:
     config: dict[str, Any] = {
         ZERO: {"stage": 1, "sub_group_size": 5, "stage3_max_reuse_distance": 5, "elastic": 1},
         "aio": {"block_size": 5},
     }
-    for finding in told(config):
+    for finding in reported(config):
         assert finding.fix is not None
         config = finding.fix.applied(config)
     assert config == {ZERO: {"stage": 1, "elastic": 1}}
@@ -60,8 +60,8 @@ def test_a_mended_config_has_nothing_that_cannot_act() -> None:
         {"tensorboard": {"enabled": False, "output_path": "logs"}},
     ],
 )
-def test_the_rest_of_a_block_that_is_off_is_not_told(config: dict[str, Any]) -> None:
-    assert told(config) == []
+def test_other_keys_of_a_block_that_is_off_are_not_reported(config: dict[str, Any]) -> None:
+    assert reported(config) == []
 
 
 @pytest.mark.parametrize(
@@ -73,13 +73,13 @@ def test_the_rest_of_a_block_that_is_off_is_not_told(config: dict[str, Any]) -> 
         {"stage": 3, "prefetch_bucket_size": 1, "stage3_prefetch_bucket_size": 2},
     ],
 )
-def test_what_another_rule_tells_is_told_once(section: dict[str, Any]) -> None:
-    assert told({ZERO: section}) == []
+def test_a_key_with_another_rule_is_reported_once(section: dict[str, Any]) -> None:
+    assert reported({ZERO: section}) == []
 
 
 def test_the_number_of_ranks_decides_what_acts_among_them() -> None:
     config = {ZERO: {"stage": 2, "round_robin_gradients": True}}
-    assert told(config) == []
-    assert told(config, gpus=8) == []
-    [finding] = told(config, gpus=1)
+    assert reported(config) == []
+    assert reported(config, gpus=8) == []
+    [finding] = reported(config, gpus=1)
     assert "one rank" in finding.message

@@ -26,7 +26,7 @@ MIXES = list(mixed(seed=5, count=40))
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> list[str | None]:
-    """What DeepSpeed says of bad and good configs in turn, then of the mixes; one process."""
+    """DeepSpeed's answers for bad and good configs in turn, then for the mixes; one process."""
     questions = [fault.question(config) for fault in FAULTS for config in fault.configs()]
     questions += [{"ds_config": config, "world_size": GPUS} for config in MIXES]
     done = subprocess.run(
@@ -70,7 +70,7 @@ def test_rules_and_deepspeed_refuse_the_same_mixes(answers: list[str | None]) ->
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=TITLES)
-def test_the_rule_finds_the_bad_config_and_nobody_complains_of_the_good_one(
+def test_the_rule_finds_the_bad_config_and_no_rule_the_good_one(
     fault: InitFault,
 ) -> None:
     bad, good = fault.configs()

@@ -6,7 +6,7 @@ import pytest
 
 from autotune.job.model_shape import PRESETS
 from autotune.lint.rules.nvme import RULES
-from tests.lint.rules.asking import findings, told, zero
+from tests.lint.rules.asking import findings, reported, zero
 
 PARAM = "zero_optimization.offload_param"
 OPTIMIZER = "zero_optimization.offload_optimizer"
@@ -82,7 +82,7 @@ def _nvme(**keys: Any) -> dict[str, Any]:
 def test_a_fault_is_found(
     keys: dict[str, Any], launch: dict[str, Any], expected: list[str]
 ) -> None:
-    assert told(RULES, keys, **launch) == expected
+    assert reported(RULES, keys, **launch) == expected
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_fault_is_found(
     ],
 )
 def test_a_legal_neighbour_is_left_alone(keys: dict[str, Any], launch: dict[str, Any]) -> None:
-    assert told(RULES, keys, **launch) == []
+    assert reported(RULES, keys, **launch) == []
 
 
 def test_the_size_that_would_do_is_named() -> None:

@@ -7,7 +7,7 @@ import pytest
 from autotune.job.cpu_threads import RankLauncher
 from autotune.job.launcher import Launcher
 from autotune.lint.rules.offload import RULES
-from tests.lint.rules.asking import findings, told, zero
+from tests.lint.rules.asking import findings, reported, zero
 
 CPU = {"device": "cpu"}
 OPTIMIZER = "zero_optimization.offload_optimizer"
@@ -108,7 +108,7 @@ ADAM = {"optimizer.type": "AdamW"}
 def test_a_fault_is_found(
     keys: dict[str, Any], launch: dict[str, Any], expected: list[str]
 ) -> None:
-    assert told(RULES, keys, **launch) == expected
+    assert reported(RULES, keys, **launch) == expected
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_fault_is_found(
     ],
 )
 def test_a_legal_neighbour_is_left_alone(keys: dict[str, Any], launch: dict[str, Any]) -> None:
-    assert told(RULES, keys, **launch) == []
+    assert reported(RULES, keys, **launch) == []
 
 
 def test_an_offload_of_parameters_that_cannot_act_is_removed() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from autotune.job.launcher import Launcher
 from autotune.lint.rules.optimizer import RULES
-from tests.lint.rules.asking import findings, told, zero
+from tests.lint.rules.asking import findings, reported, zero
 
 UNTESTED = "zero_allow_untested_optimizer"
 
@@ -59,7 +59,7 @@ def _type(name: Any) -> dict[str, Any]:
 def test_a_fault_is_found(
     keys: dict[str, Any], launch: dict[str, Any], expected: list[str]
 ) -> None:
-    assert told(RULES, keys, **launch) == expected
+    assert reported(RULES, keys, **launch) == expected
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_fault_is_found(
     ],
 )
 def test_a_legal_neighbour_is_left_alone(keys: dict[str, Any], launch: dict[str, Any]) -> None:
-    assert told(RULES, keys, **launch) == []
+    assert reported(RULES, keys, **launch) == []
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_the_nearest_optimizer_is_named(name: str, suggestion: str) -> None:
     assert found.suggestion == suggestion
 
 
-def test_only_the_case_of_a_name_is_mended() -> None:
+def test_only_the_case_of_a_name_is_fixed() -> None:
     [wrong_case], [typo] = findings(RULES, _type("sgd")), findings(RULES, _type("SDG"))
     assert wrong_case.fix is not None
     assert wrong_case.fix.put == {"optimizer.type": "SGD"}

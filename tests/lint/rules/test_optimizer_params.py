@@ -6,7 +6,7 @@ import pytest
 
 from autotune.lint.finding import RefusedBy
 from autotune.lint.rules.optimizer_params import RULES
-from tests.lint.rules.asking import findings, told, zero
+from tests.lint.rules.asking import findings, reported, zero
 
 P = "optimizer.params"
 
@@ -55,7 +55,7 @@ OFFLOAD = zero(2, offload_optimizer={"device": "cpu"})
     ],
 )
 def test_a_fault_is_found(keys: dict[str, Any], expected: list[str]) -> None:
-    assert told(RULES, keys) == expected
+    assert reported(RULES, keys) == expected
 
 
 @pytest.mark.parametrize(
@@ -79,15 +79,15 @@ def test_a_fault_is_found(keys: dict[str, Any], expected: list[str]) -> None:
     ],
 )
 def test_a_legal_neighbour_is_left_alone(keys: dict[str, Any]) -> None:
-    assert told(RULES, keys) == []
+    assert reported(RULES, keys) == []
 
 
 def test_the_programs_own_optimizer_takes_its_own_parameters() -> None:
-    assert told(RULES, _adamw(wd=0.1, max_grad_norm=1), client_optimizer="AdamW") == []
+    assert reported(RULES, _adamw(wd=0.1, max_grad_norm=1), client_optimizer="AdamW") == []
 
 
 @pytest.mark.parametrize(("norm", "refused_by"), [(0, RefusedBy.INIT), (None, RefusedBy.PARSE)])
-def test_a_norm_that_is_no_number_fails_in_the_parser(norm: Any, refused_by: RefusedBy) -> None:
+def test_a_norm_that_is_not_a_number_fails_in_the_parser(norm: Any, refused_by: RefusedBy) -> None:
     [found] = findings(RULES, _adamw(max_grad_norm=norm))
     assert found.refused_by is refused_by
 
@@ -100,7 +100,7 @@ def test_a_norm_is_removed_only_where_clipping_stays_the_same() -> None:
     assert other.fix is None
 
 
-def test_a_quoted_number_is_mended() -> None:
+def test_a_quoted_number_is_fixed() -> None:
     [rate, betas] = findings(RULES, _adamw(lr=" 1e-4", betas=["0.9", "0.95"]))
     assert rate.fix is not None
     assert rate.fix.put == {f"{P}.lr": 1e-4}

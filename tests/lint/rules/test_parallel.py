@@ -6,7 +6,7 @@ import pytest
 
 from autotune.job.model_shape import PRESETS
 from autotune.lint.rules.parallel import RULES
-from tests.lint.rules.asking import told, zero
+from tests.lint.rules.asking import reported, zero
 
 AUTOTP = "tensor_parallel.autotp_size"
 TP = "tensor_parallel.tp.tp_size"
@@ -40,7 +40,7 @@ TP = "tensor_parallel.tp.tp_size"
 def test_a_fault_is_found(
     keys: dict[str, Any], launch: dict[str, Any], expected: list[str]
 ) -> None:
-    assert told(RULES, keys, **launch) == expected
+    assert reported(RULES, keys, **launch) == expected
 
 
 @pytest.mark.parametrize(
@@ -59,4 +59,4 @@ def test_a_fault_is_found(
     ],
 )
 def test_a_legal_neighbour_is_left_alone(keys: dict[str, Any], launch: dict[str, Any]) -> None:
-    assert told(RULES, keys, **launch) == []
+    assert reported(RULES, keys, **launch) == []

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from autotune.lint.rules.precision import RULES
-from tests.lint.rules.asking import told, zero
+from tests.lint.rules.asking import reported, zero
 
 FP16 = {"fp16.enabled": True}
 BF16 = {"bf16.enabled": True}
@@ -54,7 +54,7 @@ SUM = "data_types.grad_accum_dtype"
     ],
 )
 def test_a_fault_is_found(keys: dict[str, Any], expected: list[str]) -> None:
-    assert told(RULES, keys) == expected
+    assert reported(RULES, keys) == expected
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ def test_a_fault_is_found(keys: dict[str, Any], expected: list[str]) -> None:
     ],
 )
 def test_a_legal_neighbour_is_left_alone(keys: dict[str, Any]) -> None:
-    assert told(RULES, keys) == []
+    assert reported(RULES, keys) == []

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from autotune.lint.rules.scheduler import RULES
-from tests.lint.rules.asking import findings, told, zero
+from tests.lint.rules.asking import findings, reported, zero
 
 
 def _type(name: Any) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def _type(name: Any) -> dict[str, Any]:
     ],
 )
 def test_a_fault_is_found(keys: dict[str, Any], expected: list[str]) -> None:
-    assert told(RULES, keys) == expected
+    assert reported(RULES, keys) == expected
 
 
 @pytest.mark.parametrize(
@@ -41,10 +41,10 @@ def test_a_fault_is_found(keys: dict[str, Any], expected: list[str]) -> None:
     ],
 )
 def test_a_legal_neighbour_is_left_alone(keys: dict[str, Any]) -> None:
-    assert told(RULES, keys) == []
+    assert reported(RULES, keys) == []
 
 
-def test_the_nearest_schedule_is_named_and_only_its_case_mended() -> None:
+def test_the_nearest_schedule_is_named_and_only_its_case_fixed() -> None:
     [typo], [wrong_case] = findings(RULES, _type("WarmupCosine")), findings(RULES, _type("steplr"))
     assert typo.suggestion == 'did you mean "WarmupCosineLR"?'
     assert typo.fix is None

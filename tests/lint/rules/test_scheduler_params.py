@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from autotune.lint.rules.scheduler_params import RULES
-from tests.lint.rules.asking import findings, told
+from tests.lint.rules.asking import findings, reported
 
 P = "scheduler.params"
 
@@ -73,7 +73,7 @@ def _decay(**params: Any) -> dict[str, Any]:
     ],
 )
 def test_a_fault_is_found(keys: dict[str, Any], expected: list[str]) -> None:
-    assert told(RULES, keys) == expected
+    assert reported(RULES, keys) == expected
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_fault_is_found(keys: dict[str, Any], expected: list[str]) -> None:
     ],
 )
 def test_a_legal_neighbour_is_left_alone(keys: dict[str, Any]) -> None:
-    assert told(RULES, keys) == []
+    assert reported(RULES, keys) == []
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_legal_neighbour_is_left_alone(keys: dict[str, Any]) -> None:
         (_decay(warmup_type="Linear"), {f"{P}.warmup_type": "linear"}),
     ],
 )
-def test_what_was_meant_is_written(keys: dict[str, Any], put: dict[str, Any]) -> None:
+def test_the_intended_value_is_written(keys: dict[str, Any], put: dict[str, Any]) -> None:
     [found] = findings(RULES, keys)
     assert found.fix is not None
     assert found.fix.put == put

@@ -14,18 +14,18 @@ from autotune.lint.subject import Launch, Subject
 ZERO = "zero_optimization"
 
 
-def told(config: dict[str, Any], *, launcher: Launcher = Launcher.DEEPSPEED) -> list[Finding]:
+def reported(config: dict[str, Any], *, launcher: Launcher = Launcher.DEEPSPEED) -> list[Finding]:
     subject = Subject(config=config, launch=Launch(launcher=launcher))
     return [finding for rule in types.RULES for finding in rule.findings(subject)]
 
 
 def only(config: dict[str, Any]) -> Finding:
-    [finding] = told(config)
+    [finding] = reported(config)
     return finding
 
 
 @pytest.mark.parametrize(
-    ("config", "message", "mended"),
+    ("config", "message", "fixed"),
     [
         ({ZERO: {"reduce_bucket_size": "5e8"}}, "must be an integer, not a string", 500_000_000),
         ({ZERO: {"sub_group_size": 0.5}}, "must be an integer, not a number with a fraction", None),
@@ -49,12 +49,12 @@ def only(config: dict[str, Any]) -> Finding:
     ],
 )
 def test_what_the_parser_refuses_is_an_error(
-    config: dict[str, Any], message: str, mended: object
+    config: dict[str, Any], message: str, fixed: object
 ) -> None:
     finding = only(config)
     assert message in finding.message
     assert (finding.severity, finding.refused_by) == (Severity.ERROR, RefusedBy.PARSE)
-    assert (finding.fix.put[finding.field] if finding.fix else None) == mended
+    assert (finding.fix.put[finding.field] if finding.fix else None) == fixed
 
 
 @pytest.mark.parametrize(
@@ -68,39 +68,39 @@ def test_what_the_parser_refuses_is_an_error(
         ({"fp16": {"loss_scale": "128"}}, 128),
     ],
 )
-def test_what_pydantic_converts_is_a_warning_and_mended(
+def test_a_value_that_pydantic_converts_is_a_warning_with_a_fix(
     config: dict[str, Any], taken: object
 ) -> None:
     finding = only(config)
     assert finding.severity is Severity.WARNING
-    assert f"DeepSpeed takes it for {json.dumps(taken)}" in finding.message
+    assert f"DeepSpeed reads it as {json.dumps(taken)}" in finding.message
     assert finding.fix is not None
     assert finding.fix.put == {finding.field: taken}
 
 
 @pytest.mark.parametrize(
-    ("config", "severity", "refused_by", "mended"),
+    ("config", "severity", "refused_by", "fixed"),
     [
-        # A string is true, whatever it says.
-        ({"prescale_gradients": "false"}, Severity.ERROR, RefusedBy.NOBODY, False),
-        ({"prescale_gradients": "true"}, Severity.WARNING, RefusedBy.NOBODY, True),
+        # A string that is not empty is true.
+        ({"prescale_gradients": "false"}, Severity.ERROR, RefusedBy.NOTHING, False),
+        ({"prescale_gradients": "true"}, Severity.WARNING, RefusedBy.NOTHING, True),
         ({"gradient_clipping": "1.0"}, Severity.ERROR, RefusedBy.INIT, 1),
         ({"gradient_clipping": None}, Severity.ERROR, RefusedBy.INIT, None),
         ({"steps_per_print": "x"}, Severity.ERROR, RefusedBy.INIT, None),
         ({"gradient_accumulation_steps": 1.5}, Severity.ERROR, RefusedBy.INIT, None),
-        ({"gradient_clipping": True}, Severity.WARNING, RefusedBy.NOBODY, None),
-        ({"steps_per_print": True}, Severity.WARNING, RefusedBy.NOBODY, None),
+        ({"gradient_clipping": True}, Severity.WARNING, RefusedBy.NOTHING, None),
+        ({"steps_per_print": True}, Severity.WARNING, RefusedBy.NOTHING, None),
         # Nothing reads it: the profiler is off.
         ({"flops_profiler": {"profile_step": "5"}}, Severity.WARNING, RefusedBy.INIT, 5),
-        ({"timers": []}, Severity.WARNING, RefusedBy.NOBODY, None),
+        ({"timers": []}, Severity.WARNING, RefusedBy.NOTHING, None),
     ],
 )
-def test_what_is_kept_as_it_is_counts_by_what_comes_of_it(
-    config: dict[str, Any], severity: Severity, refused_by: RefusedBy, mended: object
+def test_a_value_kept_unchanged_is_judged_by_its_effect(
+    config: dict[str, Any], severity: Severity, refused_by: RefusedBy, fixed: object
 ) -> None:
     finding = only(config)
     assert (finding.severity, finding.refused_by) == (severity, refused_by)
-    assert (finding.fix.put[finding.field] if finding.fix else None) == mended
+    assert (finding.fix.put[finding.field] if finding.fix else None) == fixed
 
 
 @pytest.mark.parametrize(
@@ -146,14 +146,14 @@ def test_limits_are_held(config: dict[str, Any], message: str, refused_by: Refus
         {"optimizer": {"params": 0}},
     ],
 )
-def test_what_deepspeed_takes_as_it_was_meant_is_not_told(config: dict[str, Any]) -> None:
-    assert told(config) == []
+def test_a_value_that_deepspeed_reads_as_intended_is_not_reported(config: dict[str, Any]) -> None:
+    assert reported(config) == []
 
 
 def test_auto_is_left_to_its_own_rules() -> None:
     config = {ZERO: {"stage": "auto", "reduce_bucket_size": "auto"}, "train_batch_size": "auto"}
-    assert told(config) == []
-    assert told(config, launcher=Launcher.HF) == []
+    assert reported(config) == []
+    assert reported(config, launcher=Launcher.HF) == []
 
 
 def test_a_choice_in_other_letters_is_suggested() -> None:
@@ -161,13 +161,13 @@ def test_a_choice_in_other_letters_is_suggested() -> None:
     assert finding.suggestion == 'write "cpu"'
 
 
-def test_a_mended_config_is_clean() -> None:
+def test_a_fixed_config_is_clean() -> None:
     config = {
         "train_micro_batch_size_per_gpu": "4",
         "prescale_gradients": "false",
         ZERO: {"stage": "2", "reduce_bucket_size": "5e8", "overlap_comm": "true"},
     }
-    for finding in told(config):
+    for finding in reported(config):
         assert finding.fix is not None
         config = finding.fix.applied(config)
     assert config == {

@@ -11,13 +11,13 @@ from autotune.lint.subject import Subject
 ZERO = "zero_optimization"
 
 
-def told(config: dict[str, Any], *, form: str = "ds_config") -> list[Finding]:
+def reported(config: dict[str, Any], *, form: str = "ds_config") -> list[Finding]:
     subject = Subject(config=config, form=form)
     return [finding for rule in unknown.RULES for finding in rule.findings(subject)]
 
 
 def only(config: dict[str, Any]) -> Finding:
-    [finding] = told(config)
+    [finding] = reported(config)
     return finding
 
 
@@ -32,7 +32,7 @@ def only(config: dict[str, Any]) -> Finding:
         ({"fp16": {"opt_level": "O2"}}, None, "remove it"),
         ({"bf16": {"loss_scale": 0}}, None, "bf16 needs no loss scaling"),
         ({"bfloat16": {"hysteresis": 2}}, None, "bf16 needs no loss scaling"),
-        ({"tensorboard": {"_comment": "x"}}, None, "move the remark to the top level"),
+        ({"tensorboard": {"_comment": "x"}}, None, "move the comment to the top level"),
     ],
 )
 def test_sections_that_are_models_refuse_what_they_do_not_know(
@@ -65,12 +65,12 @@ def test_sections_that_are_models_refuse_what_they_do_not_know(
         ("zero", {"stage": 3}, "it looks like zero_optimization"),
     ],
 )
-def test_a_top_level_key_that_was_meant_for_deepspeed_is_an_error(
+def test_a_top_level_key_intended_for_deepspeed_is_an_error(
     key: str, value: object, suggestion: str
 ) -> None:
     finding = only({key: value})
     assert suggestion in (finding.suggestion or "")
-    assert (finding.severity, finding.refused_by) == (Severity.ERROR, RefusedBy.NOBODY)
+    assert (finding.severity, finding.refused_by) == (Severity.ERROR, RefusedBy.NOTHING)
 
 
 @pytest.mark.parametrize(
@@ -142,11 +142,11 @@ def test_what_stands_in_open_sections_is_not_judged_here() -> None:
         "pipeline": {"anything": 1},
         "autotuning": {"arg_mappings": {"anything": "--x"}},
     }
-    assert told(config) == []
+    assert reported(config) == []
 
 
-def test_an_unknown_section_is_told_once() -> None:
-    assert [f.field for f in told({"lora": {"r": 8, "alpha": 16}})] == ["lora"]
+def test_an_unknown_section_is_reported_once() -> None:
+    assert [f.field for f in reported({"lora": {"r": 8, "alpha": 16}})] == ["lora"]
 
 
 def test_auto_is_dropped_before_anybody_looks_at_its_key() -> None:
@@ -155,7 +155,7 @@ def test_auto_is_dropped_before_anybody_looks_at_its_key() -> None:
 
 
 def test_top_level_keys_of_gpt_neox_are_its_own() -> None:
-    assert told({"num_layers": 24, "hidden_size": 1024}, form="neox") == []
+    assert reported({"num_layers": 24, "hidden_size": 1024}, form="neox") == []
 
 
 def test_a_misplaced_key_is_an_error_where_it_would_act() -> None:
@@ -166,11 +166,11 @@ def test_a_misplaced_key_is_an_error_where_it_would_act() -> None:
     assert finding.severity is Severity.ERROR
 
 
-def test_a_misspelling_is_mended_where_the_right_name_is_free() -> None:
+def test_a_misspelling_is_fixed_where_the_right_name_is_free() -> None:
     finding = only({"gradient_cliping": 1.0})
     assert finding.fix is not None
     assert finding.fix.applied({"gradient_cliping": 1.0}) == {"gradient_clipping": 1.0}
-    [taken] = told({"gradient_cliping": 1.0, "gradient_clipping": 0.5})
+    [taken] = reported({"gradient_cliping": 1.0, "gradient_clipping": 0.5})
     assert taken.fix is None
 
 
@@ -180,5 +180,5 @@ def test_two_names_of_one_field_are_refused_together() -> None:
     assert (finding.rule, finding.field) == ("key-given-twice", f"{ZERO}.prefetch_bucket_size")
     assert finding.fix is not None
     assert only({ZERO: dict(zip(names, (5, 6), strict=True))}).fix is None
-    assert told({ZERO: dict(zip(names, ("auto", 6), strict=True))}) == []
-    assert told({ZERO: {names[0]: 5}}) == []
+    assert reported({ZERO: dict(zip(names, ("auto", 6), strict=True))}) == []
+    assert reported({ZERO: {names[0]: 5}}) == []

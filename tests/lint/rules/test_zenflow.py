@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from autotune.lint.rules.zenflow import RULES
-from tests.lint.rules.asking import told, zero
+from tests.lint.rules.asking import reported, zero
 
 ZENFLOW = "zero_optimization.zenflow"
 CPU = {"device": "cpu"}
@@ -45,7 +45,7 @@ def _zenflow(**keys: Any) -> dict[str, Any]:
     ],
 )
 def test_a_fault_is_found(keys: dict[str, Any], expected: list[str]) -> None:
-    assert told(RULES, keys) == expected
+    assert reported(RULES, keys) == expected
 
 
 @pytest.mark.parametrize(
@@ -61,4 +61,4 @@ def test_a_fault_is_found(keys: dict[str, Any], expected: list[str]) -> None:
     ],
 )
 def test_a_legal_neighbour_is_left_alone(keys: dict[str, Any]) -> None:
-    assert told(RULES, keys) == []
+    assert reported(RULES, keys) == []

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from autotune.lint.rules.zero import RULES
-from tests.lint.rules.asking import findings, told, zero
+from tests.lint.rules.asking import findings, reported, zero
 
 NORM = "zero_optimization.compute_grad_norm"
 NO_CLIPPING = {"gradient_clipping": 0}
@@ -30,7 +30,7 @@ NO_CLIPPING = {"gradient_clipping": 0}
     ],
 )
 def test_a_fault_is_found(keys: dict[str, Any], expected: list[str]) -> None:
-    assert told(RULES, keys) == expected
+    assert reported(RULES, keys) == expected
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_a_fault_is_found(keys: dict[str, Any], expected: list[str]) -> None:
     ],
 )
 def test_a_legal_neighbour_is_left_alone(keys: dict[str, Any]) -> None:
-    assert told(RULES, keys) == []
+    assert reported(RULES, keys) == []
 
 
-def test_a_default_is_said_to_be_one() -> None:
+def test_a_default_is_reported_as_one() -> None:
     [found] = findings(RULES, zero(2, compute_grad_norm=False))
     assert found.message.startswith("gradient_clipping=1.0 by default: ")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from autotune.lint.rules.zeropp import RULES
-from tests.lint.rules.asking import findings, told, zero
+from tests.lint.rules.asking import findings, reported, zero
 
 HPZ = "zero_optimization.zero_hpz_partition_size"
 WEIGHTS = "zero_optimization.zero_quantized_weights"
@@ -51,7 +51,7 @@ BF16 = {"bf16.enabled": True}
 def test_a_fault_is_found(
     keys: dict[str, Any], launch: dict[str, Any], expected: list[str]
 ) -> None:
-    assert told(RULES, keys, **launch) == expected
+    assert reported(RULES, keys, **launch) == expected
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_fault_is_found(
     ],
 )
 def test_a_legal_neighbour_is_left_alone(keys: dict[str, Any], launch: dict[str, Any]) -> None:
-    assert told(RULES, keys, **launch) == []
+    assert reported(RULES, keys, **launch) == []
 
 
 def test_sizes_that_would_do_are_named() -> None:

@@ -86,7 +86,7 @@ def test_all_ranks_of_a_job_lie_on_whole_nodes() -> None:
 
 
 def test_an_unknown_collective_is_our_own_fault() -> None:
-    with pytest.raises(ValueError, match="gossip is no collective; known: all_gather,"):
+    with pytest.raises(ValueError, match="gossip is not a collective; known: all_gather,"):
         collective_s("gossip", 1, Group(ranks=2), LINKS)
 
 
@@ -150,7 +150,7 @@ def test_above_a_probe_s_largest_size_it_goes_on_as_the_catalogue() -> None:
 
 @pytest.mark.parametrize("host", ["x2", "x2_third_host"])
 @pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "all_reduce", "all_to_all"])
-def test_small_sizes_are_no_word_on_bandwidth(kind: str, host: str) -> None:
+def test_small_sizes_do_not_determine_bandwidth(kind: str, host: str) -> None:
     """Up to 512 KiB a collective is mostly latency; its own rate there is a tenth of the link's."""
     whole = json.loads((DATA / f"h200_{host}_probe.json").read_text("utf-8"))
     small = [row for row in whole["collectives"] if row["num_bytes"] <= MIB // 2]
@@ -186,8 +186,8 @@ def test_what_no_probe_crossed_is_the_catalogue_s() -> None:
 @pytest.mark.parametrize(
     "probe", [{}, {"local_ranks": 8, "collectives": [{"kind": "all_gather"}]}], ids=str
 )
-def test_what_is_no_probe_says_how_to_get_one(probe: dict[str, Any]) -> None:
-    with pytest.raises(HardwareError, match=r"pool\.json: is no probe: .*autotune probe"):
+def test_a_file_that_is_not_a_probe_file_is_refused(probe: dict[str, Any]) -> None:
+    with pytest.raises(HardwareError, match=r"pool\.json: not a probe file: .*autotune probe"):
         Links.from_probe(probe, device=H200, where="pool.json")
 
 

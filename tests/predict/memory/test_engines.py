@@ -171,7 +171,7 @@ def test_training_only_the_top_keeps_less_than_adapters() -> None:
     assert top.items["activations"] < 0.3 * adapters.items["activations"]
 
 
-def test_fewer_parameters_on_top_than_a_layer_has_are_no_whole_layer() -> None:
+def test_fewer_top_parameters_than_a_layer_has_are_not_a_whole_layer() -> None:
     settings = ModelSettings(trainable_parameters=4_000_000, trained_on_top=True)
     items = at_step(replayed(job({"stage": 2}, model="7b", settings=settings)))
     assert 0 < items["moments"] <= 8 * 4_000_000 / N

@@ -35,7 +35,7 @@ def test_where_nothing_is_trained_there_are_ranks_all_the_same() -> None:
     assert peak_ranks(job({"stage": 2}, ranks=4), frozen) == (0, 3)
 
 
-def test_the_fattest_is_no_less_than_any_rank() -> None:
+def test_the_peak_rank_needs_at_least_as_much_as_any_rank() -> None:
     zero = {"stage": 2, "reduce_bucket_size": 100_000}
     training = job(zero, model=small_llama(), ranks=4, gradient_accumulation_steps=2)
     fattest = predict_memory(training, Surroundings(device=H200)).device

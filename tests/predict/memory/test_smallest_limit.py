@@ -120,7 +120,7 @@ def test_blind_limits_three_per_cent_off_come_out_in_37_of_42_runs() -> None:
     assert set(false_fits) <= {"z0-n1", "fp32-z0-n1", "eager-z3-n8-ckpt"}
 
 
-def test_with_its_margin_a_job_that_is_not_sharded_is_no_false_fit() -> None:
+def test_with_its_margin_an_unsharded_job_is_not_a_false_fit() -> None:
     """The blind limits that raised the margin of stage 0 on one rank."""
     unsharded = [line for line in blind_limits() if line["row_id"] in ("z0-n1", "fp32-z0-n1")]
     assert len([line for line in unsharded if line["found"] != "fits"]) == 4
@@ -183,7 +183,7 @@ def says_fits(row: Row, ceiling_bytes: int) -> bool:
 def test_a_verdict_is_never_a_false_fit_and_seldom_a_false_refusal() -> None:
     """What really fits is known where a run stayed below, and what does not where its peak is over.
 
-    Between the allocated and the reserved peak only a run under that ceiling could tell.
+    Between the allocated and the reserved peak only a run under that ceiling could decide.
     """
     verdicts = false_fits = false_refusals = 0
     for row in (*rows(), *more_rows()):

@@ -169,7 +169,7 @@ def test_nothing_that_a_trace_took_is_left_over() -> None:
 
 
 @pytest.mark.parametrize("model_type", ["qwen3", "gpt_neox", "phi"])
-def test_a_family_that_nobody_wrote_down_is_traced(model_type: str) -> None:
+def test_a_family_without_a_written_program_is_traced(model_type: str) -> None:
     training = training_of(COMMON | {"model_type": model_type})
     assert families.is_traced(training)
     result = replay(training, families.program(training), workspace_bytes=HOPPER_WORKSPACE_BYTES)
@@ -207,7 +207,7 @@ def test_they_agree_about_when_modules_start_and_end(family: str, checkpointing:
     assert traced == written
 
 
-NOBODY_WROTE_DOWN: dict[str, dict[str, Any]] = {
+TRACED_FAMILIES: dict[str, dict[str, Any]] = {
     "gpt_neox": COMMON | {"model_type": "gpt_neox"},
     "bloom": COMMON | {"model_type": "bloom", "n_layer": 3},
     "starcoder2": COMMON | {"model_type": "starcoder2", "use_bias": True},
@@ -219,13 +219,13 @@ NOBODY_WROTE_DOWN: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "checkpointed"])
-@pytest.mark.parametrize("family", NOBODY_WROTE_DOWN)
+@pytest.mark.parametrize("family", TRACED_FAMILIES)
 def test_a_module_in_backward_ends_with_the_last_of_its_gradients(
     family: str, checkpointing: bool
 ) -> None:
     """Biases and experts' second matrices come before the weights that they stand behind."""
     settings = ModelSettings(activation_checkpointing=checkpointing)
-    recorded = trace_program(training_of(NOBODY_WROTE_DOWN[family], settings=settings))
+    recorded = trace_program(training_of(TRACED_FAMILIES[family], settings=settings))
     open_modules: set[tuple[int, ...]] = set()
     waiting: set[int] = set()
     ended: list[int] = []
@@ -250,13 +250,13 @@ def test_a_module_in_backward_ends_with_the_last_of_its_gradients(
     assert sorted(ended) == list(range(len(recorded.parameters)))
 
 
-@pytest.mark.parametrize("family", NOBODY_WROTE_DOWN)
+@pytest.mark.parametrize("family", TRACED_FAMILIES)
 def test_a_deeper_model_gathers_no_more_at_once(family: str) -> None:
     """Stage 3 over so many ranks: what is whole at a time depends on modules, not on depth."""
     gathered = []
     for layers in (3, 12):
         training = training_of(
-            NOBODY_WROTE_DOWN[family] | {"num_hidden_layers": layers, "n_layer": layers},
+            TRACED_FAMILIES[family] | {"num_hidden_layers": layers, "n_layer": layers},
             {"stage": 3, "reduce_bucket_size": 100_000, "stage3_max_live_parameters": 1}
             | {"stage3_max_reuse_distance": 1, "stage3_param_persistence_threshold": 0},
             ranks=512,

@@ -27,7 +27,7 @@ def with_experts(family: str, **keys: Any) -> Training:
 
 
 @pytest.mark.parametrize("family", EXPERTS)
-def test_routed_experts_are_told_from_other_weights(family: str) -> None:
+def test_routed_experts_are_distinguished_from_other_weights(family: str) -> None:
     """Not among them: the router, shared experts, and the MLP of a layer without experts."""
     parameters = trace_program(with_experts(family)).parameters
     layers = range(1 if family == "deepseek_v2" else 0, 3)

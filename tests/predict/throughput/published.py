@@ -97,7 +97,7 @@ class Published:
 
 @cache
 def published() -> tuple[Published, ...]:
-    """Return every row that says enough."""
+    """Return every complete row."""
     with (DATA / FILE).open(encoding="utf-8") as lines:
         return tuple(
             _published(number, row)

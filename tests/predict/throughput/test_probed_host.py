@@ -1,4 +1,4 @@
-"""What a probe of a host says where another number of ranks share it."""
+"""A probe of a host, used with another number of ranks."""
 
 from typing import Any
 

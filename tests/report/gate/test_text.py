@@ -1,4 +1,4 @@
-"""What a reader is told."""
+"""The text that the gate prints."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ def test_findings_are_grouped_worst_first(capsys: pytest.CaptureFixture[str]) ->
     assert lines[-1].startswith("configs/ds config.json: error (")
 
 
-def test_one_way_out_of_several_findings_is_printed_once(
+def test_one_suggestion_of_several_findings_is_printed_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     other = replace(WARNING, message="another place", suggestion="a way out")

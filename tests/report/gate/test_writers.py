@@ -64,7 +64,7 @@ def test_annotations_are_escaped_as_githubs_toolkit_escapes_them() -> None:
     assert lines[0] == (
         "::error file=configs/ds config.json,line=3,col=5,"
         "title=unknown-key%3A zero_optimization.stge::"
-        "zero_optimization.stge: no such key. Way out: write stage"
+        "zero_optimization.stge: no such key. Suggestion: write stage"
     )
     assert lines[1].startswith("::warning file=configs/ds config.json,line=7,title=")
     assert "50%25 of" in lines[1]
@@ -149,9 +149,9 @@ def test_rules_that_found_nothing_are_tests_that_passed() -> None:
 
 def test_what_xml_cannot_hold_is_replaced() -> None:
     text = junit_xml([result(WARNING, answer=FITS)])
-    (told,) = _suite(text).iter("system-out")
-    assert "\N{REPLACEMENT CHARACTER} é" in told.text
-    assert '50% of "a", <b> & c' in told.text
+    (output,) = _suite(text).iter("system-out")
+    assert "\N{REPLACEMENT CHARACTER} é" in output.text
+    assert '50% of "a", <b> & c' in output.text
 
 
 def test_the_sarif_log_is_valid(sarif_schema: Draft4Validator) -> None:

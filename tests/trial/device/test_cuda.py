@@ -6,7 +6,7 @@ import torch
 from autotune.study.outcome import Phase
 from autotune.trial.device.cuda import COMING_BYTES, CudaDevice
 from autotune.trial.failure_kind import FailureKind
-from autotune.trial.oom_details import Shortage
+from autotune.trial.oom_details import OomDetails
 from tests.trial.device.fake_cuda import GIB, FakeCard
 
 CEILING = 40 * GIB
@@ -25,15 +25,15 @@ def device(card: FakeCard) -> CudaDevice:
     return CudaDevice(ceiling_bytes=CEILING, local_rank=0, num_threads=torch.get_num_threads())
 
 
-def _until_refused(card: FakeCard, device: CudaDevice, *sizes: int) -> Shortage:
+def _until_refused(card: FakeCard, device: CudaDevice, *sizes: int) -> OomDetails:
     *fitting, last = sizes
     for size in fitting:
         card.allocate(size)
     with pytest.raises(torch.OutOfMemoryError) as caught:
         card.allocate(last)
-    shortage = device.shortage_of(caught.value)
-    assert shortage is not None
-    return shortage
+    oom = device.oom_of(caught.value)
+    assert oom is not None
+    return oom
 
 
 def _near(num_bytes: int) -> object:
@@ -82,20 +82,18 @@ def test_cache_of_earlier_phases_is_given_back_where_the_ceiling_needs_it(
     assert card.reserved == 10 * GIB  # there was room for it
 
 
-def test_over_the_ceiling_the_missing_bytes_are_told_exactly(
-    card: FakeCard, device: CudaDevice
-) -> None:
+def test_over_the_ceiling_the_missing_bytes_are_exact(card: FakeCard, device: CudaDevice) -> None:
     device.enforce_ceiling()
     assert card.allowed is not None
-    shortage = _until_refused(card, device, 30 * GIB, 20 * GIB)
-    assert (shortage.kind, shortage.asked_bytes) == (FailureKind.MEMORY, 20 * GIB)
-    assert shortage.short_bytes is not None
-    assert shortage.short_bytes == _near(50 * GIB - card.allowed)
-    assert shortage.needed_bytes == CEILING + shortage.short_bytes
-    assert f"{shortage.short_bytes:,} bytes short under the ceiling" in shortage.describe()
+    oom = _until_refused(card, device, 30 * GIB, 20 * GIB)
+    assert (oom.kind, oom.asked_bytes) == (FailureKind.MEMORY, 20 * GIB)
+    assert oom.short_bytes is not None
+    assert oom.short_bytes == _near(50 * GIB - card.allowed)
+    assert oom.needed_bytes == CEILING + oom.short_bytes
+    assert f"{oom.short_bytes:,} bytes short under the ceiling" in oom.describe()
 
 
-def test_what_unwound_frames_have_freed_does_not_change_the_shortage(
+def test_memory_freed_by_unwound_frames_does_not_change_the_missing_bytes(
     card: FakeCard, device: CudaDevice
 ) -> None:
     device.enforce_ceiling()
@@ -104,16 +102,16 @@ def test_what_unwound_frames_have_freed_does_not_change_the_shortage(
     with pytest.raises(torch.OutOfMemoryError) as caught:
         card.allocate(15 * GIB)
     card.reserved = 0
-    shortage = device.shortage_of(caught.value)
-    assert shortage is not None
-    assert shortage.short_bytes == _near(45 * GIB - card.allowed)
+    oom = device.oom_of(caught.value)
+    assert oom is not None
+    assert oom.short_bytes == _near(45 * GIB - card.allowed)
 
 
 def test_before_a_ceiling_is_enforced_only_the_card_refuses(
     card: FakeCard, device: CudaDevice
 ) -> None:
-    shortage = _until_refused(card, device, 60 * GIB, 20 * GIB)
-    assert (shortage.kind, shortage.short_bytes) == (FailureKind.DEVICE_MEMORY, GIB)
+    oom = _until_refused(card, device, 60 * GIB, 20 * GIB)
+    assert (oom.kind, oom.short_bytes) == (FailureKind.DEVICE_MEMORY, GIB)
 
 
 def test_a_card_that_another_program_fills_is_full_itself(
@@ -121,21 +119,23 @@ def test_a_card_that_another_program_fills_is_full_itself(
 ) -> None:
     device.enforce_ceiling()
     card.outside = 60 * GIB  # since
-    shortage = _until_refused(card, device, 15 * GIB, 10 * GIB)
-    assert shortage.kind is FailureKind.DEVICE_MEMORY
-    assert shortage.short_bytes == 5 * GIB
-    assert "on the device itself" in shortage.describe()
+    oom = _until_refused(card, device, 15 * GIB, 10 * GIB)
+    assert oom.kind is FailureKind.DEVICE_MEMORY
+    assert oom.short_bytes == 5 * GIB
+    assert "on the device, below the ceiling" in oom.describe()
 
 
-def test_a_torch_without_the_observer_tells_by_its_text(card: FakeCard, device: CudaDevice) -> None:
+def test_a_torch_without_the_observer_is_read_from_its_text(
+    card: FakeCard, device: CudaDevice
+) -> None:
     device.enforce_ceiling()
     assert card.allowed is not None
     card.observer = None
-    shortage = _until_refused(card, device, 30 * GIB, 20 * GIB)
-    assert shortage.kind is FailureKind.MEMORY
-    assert shortage.short_bytes == _near(50 * GIB - card.allowed)
+    oom = _until_refused(card, device, 30 * GIB, 20 * GIB)
+    assert oom.kind is FailureKind.MEMORY
+    assert oom.short_bytes == _near(50 * GIB - card.allowed)
 
 
-def test_an_error_of_another_kind_is_no_shortage(device: CudaDevice) -> None:
-    assert device.shortage_of(ValueError("out of memory")) is None
-    assert device.shortage_of(RuntimeError("shapes differ")) is None
+def test_an_error_of_another_kind_is_not_out_of_memory(device: CudaDevice) -> None:
+    assert device.oom_of(ValueError("out of memory")) is None
+    assert device.oom_of(RuntimeError("shapes differ")) is None

@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 
 from autotune.study.outcome import Phase
-from autotune.trial.device.cuda_errors import asked_in_text, is_device_fault, read_shortage
+from autotune.trial.device.cuda_errors import is_device_fault, read_oom, requested_in_text
 from autotune.trial.failure import examine
 from autotune.trial.failure_kind import FailureKind
 
@@ -48,20 +48,20 @@ _NCCL = "NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:94, 
         ),
     ],
 )
-def test_memory_that_ran_out_outside_torchs_cuda_allocator_is_told(
+def test_memory_that_ran_out_outside_torchs_cuda_allocator_is_reported(
     error: BaseException, free_bytes: int, kind: FailureKind
 ) -> None:
-    shortage = read_shortage(error, free_bytes=lambda: free_bytes)
-    assert shortage is not None
-    assert shortage.kind is kind
-    assert shortage.describe().startswith("out of memory")
+    oom = read_oom(error, free_bytes=lambda: free_bytes)
+    assert oom is not None
+    assert oom.kind is kind
+    assert oom.describe().startswith("out of memory")
 
 
-def test_the_hosts_allocator_says_what_was_asked_for() -> None:
+def test_the_hosts_allocator_reports_the_requested_bytes() -> None:
     error = RuntimeError("DefaultCPUAllocator: ... you tried to allocate 1000 bytes. Error code 12")
-    shortage = read_shortage(error, free_bytes=lambda: _EMPTY)
-    assert shortage is not None
-    assert shortage.asked_bytes == 1_000
+    oom = read_oom(error, free_bytes=lambda: _EMPTY)
+    assert oom is not None
+    assert oom.asked_bytes == 1_000
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_the_hosts_allocator_says_what_was_asked_for() -> None:
             FailureKind.DEVICE,
             "illegal",
         ),
-        (_cuda_error(214, "uncorrectable ECC error encountered"), FailureKind.DEVICE, "broken"),
+        (_cuda_error(214, "uncorrectable ECC error encountered"), FailureKind.DEVICE, "faulty"),
         (
             _cuda_error(46, "CUDA-capable device(s) is/are busy or unavailable"),
             FailureKind.DEVICE,
@@ -108,7 +108,7 @@ def test_the_hosts_allocator_says_what_was_asked_for() -> None:
         (RuntimeError("shapes differ"), FailureKind.ERROR, "shapes"),
     ],
 )  # fmt: skip
-def test_failures_that_are_not_memorys_are_told_apart(
+def test_failures_other_than_memory_are_classified(
     error: BaseException, kind: FailureKind, says: str
 ) -> None:
     diagnosis = examine(error, Phase.INIT, None)
@@ -123,7 +123,7 @@ def test_a_fault_behind_another_exception_is_found() -> None:
     assert examine(error, Phase.INIT, None).kind is FailureKind.DEVICE
 
 
-def test_a_lost_connection_is_no_fault_of_the_device() -> None:
+def test_a_lost_connection_is_not_a_fault_of_the_device() -> None:
     assert not is_device_fault(dist.DistBackendError("Connection closed by peer"))
 
 
@@ -137,4 +137,4 @@ def test_a_lost_connection_is_no_fault_of_the_device() -> None:
     ],
 )
 def test_what_was_asked_for_stands_in_the_text(text: str, num_bytes: int) -> None:
-    assert asked_in_text(text) == num_bytes
+    assert requested_in_text(text) == num_bytes

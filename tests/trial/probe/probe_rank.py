@@ -1,4 +1,4 @@
-"""One gloo rank of a probe on CPUs; prints its rows. A process's program.
+"""One gloo rank of a probe on CPUs; prints its result. A process's program.
 
 Usage: python probe_rank.py RANK WORLD_SIZE STORE_FILE
 """
@@ -24,13 +24,13 @@ def main(rank: int, world_size: int, store: str) -> None:
         num_repeats=3,
         adam_elements=10_000,
     )
-    told = probe(
+    result = probe(
         ProbeSpec.from_json(json.loads(json.dumps(spec.to_json()))),
         rank=rank,
         device=CpuDevice(ceiling_bytes=1 << 40, num_threads=1),
         mark=lambda where: None,
     )
-    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.write(json.dumps(result) + "\n")
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ WORLD_SIZE = 3
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each rank says."""
+def probed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The rows of each rank."""
     store = tmp_path_factory.mktemp("probe") / "store"
     ranks = [
         subprocess.Popen(
@@ -35,35 +35,35 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 def test_every_kind_and_size_has_a_row_for_each_group_a_rank_is_in(
-    told: list[dict[str, Any]],
+    probed: list[dict[str, Any]],
 ) -> None:
     for rank, groups in ((0, 2), (1, 2), (2, 1)):
-        rows = told[rank]["collectives"]
+        rows = probed[rank]["collectives"]
         assert len(rows) == groups * len(KINDS) * 2
         assert all(row["s"] > 0 for row in rows)
         assert all(rank in row["ranks"] for row in rows)
 
 
-def test_bytes_are_those_of_the_whole(told: list[dict[str, Any]]) -> None:
-    sizes = {(len(row["ranks"]), row["num_bytes"]) for row in told[0]["collectives"]}
+def test_bytes_are_those_of_the_whole(probed: list[dict[str, Any]]) -> None:
+    sizes = {(len(row["ranks"]), row["num_bytes"]) for row in probed[0]["collectives"]}
     # bf16 in equal parts: three ranks cannot split 4096 bytes evenly.
     assert sizes == {(2, 4096), (2, 1 << 20), (3, 4092), (3, 1048572)}
 
 
-def test_a_cpu_rank_has_cores_and_no_bus(told: list[dict[str, Any]]) -> None:
-    assert told[1]["transfers"] is None
-    assert told[1]["nvme"] is None
-    assert told[1]["cpu_adam"]["elements_per_s"] > 0
-    assert told[1]["cpu_adam"]["num_threads"] == 1
-    assert [("alone_elements_per_s" in rank["cpu_adam"]) for rank in told] == [True, False, False]
+def test_a_cpu_rank_has_cores_and_no_bus(probed: list[dict[str, Any]]) -> None:
+    assert probed[1]["transfers"] is None
+    assert probed[1]["nvme"] is None
+    assert probed[1]["cpu_adam"]["elements_per_s"] > 0
+    assert probed[1]["cpu_adam"]["num_threads"] == 1
+    assert [("alone_elements_per_s" in rank["cpu_adam"]) for rank in probed] == [True, False, False]
 
 
-def test_a_node_without_the_nvme_folder_says_so_before_anything_is_timed() -> None:
+def test_a_node_without_the_nvme_folder_fails_before_anything_is_timed() -> None:
     spec = ProbeSpec(
         label="probe", device_kind="cpu", num_threads=1, groups=((0, 1),), nvme_path="/nowhere"
     )
     device = CpuDevice(ceiling_bytes=1 << 40, num_threads=torch.get_num_threads())
     marks: list[str] = []
-    with pytest.raises(NotADirectoryError, match="--nvme-path /nowhere: is no folder on this node"):
+    with pytest.raises(NotADirectoryError, match="--nvme-path /nowhere: not a folder on this node"):
         probe(spec, rank=0, device=device, mark=marks.append)
     assert marks == ["DeepSpeed's io"]

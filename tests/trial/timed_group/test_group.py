@@ -156,7 +156,7 @@ STAGES = (1, 3)
 
 @pytest.fixture(scope="module")
 def trained() -> dict[int, Any]:
-    """What rank 0 tells of each stage."""
+    """The results of rank 0 at each stage."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.trial.timed_group.train_timed", *map(str, STAGES)],
         capture_output=True,
@@ -165,16 +165,16 @@ def trained() -> dict[int, Any]:
         env=os.environ | RANK_0_OF_4,
     )
     assert done.returncode == 0, done.stderr[-2_000:]
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert None not in told, done.stderr[-2_000:]
-    return dict(zip(STAGES, told, strict=True))
+    results = json.loads(done.stdout.splitlines()[-1])
+    assert None not in results, done.stderr[-2_000:]
+    return dict(zip(STAGES, results, strict=True))
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_deepspeed_trains_on_it(stage: int, trained: dict[int, Any]) -> None:
-    told = trained[stage]
-    assert all(0 < loss < 10 for loss in told["losses"])
+    results = trained[stage]
+    assert all(0 < loss < 10 for loss in results["losses"])
     # bf16 gradients of every parameter are reduced once a step, whatever the stage calls it.
-    reduced = {"all_reduce", "reduce_scatter", "reduce"} & told["kinds"].keys()
+    reduced = {"all_reduce", "reduce_scatter", "reduce"} & results["kinds"].keys()
     assert reduced
-    assert "all_gather" in told["kinds"]
+    assert "all_gather" in results["kinds"]

@@ -67,7 +67,7 @@ def test_too_few_arguments_are_refused(driver: Driver, kernel: Kernel) -> None:
     assert not driver.launches
 
 
-def test_what_the_driver_refuses_is_told(driver: Driver, kernel: Kernel) -> None:
+def test_a_refusal_of_the_driver_is_an_error(driver: Driver, kernel: Kernel) -> None:
     driver.code = 700
     with pytest.raises(RuntimeError, match="CUDA error: cuLaunchKernel returned 700"):
         kernel(stream(), 1, 2, 3)

@@ -71,5 +71,5 @@ def train(question: dict[str, int]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     preload("llama", device_kind="cpu")
-    told = list(in_forks(train, [{"stage": int(stage)} for stage in sys.argv[1:]], if_dead=None))
-    sys.stdout.write(json.dumps(told) + "\n")
+    results = list(in_forks(train, [{"stage": int(stage)} for stage in sys.argv[1:]], if_dead=None))
+    sys.stdout.write(json.dumps(results) + "\n")

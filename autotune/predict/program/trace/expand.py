@@ -61,7 +61,7 @@ def choose_layers(kinds: Sequence[Hashable]) -> Choice:
 
     Example:
         >>> choose_layers("abbbbbbbb").chosen
-        (0, 1, 5, 6, 7, 8)
+        (0, 1, 6, 7, 8)
     """
     last = len(kinds) - 1
     first_of: dict[Hashable, int] = {}

@@ -33,6 +33,22 @@ _LARGE_SHARE = 4
 
 def trace_step(training: Training) -> Program:
     """Trace one micro step; raises whatever the model's own code raises."""
+    with _fake_tensors():
+        program = _repeated(training)
+        return program or _Step(training, build_model(training)).run()
+
+
+def trace_repeated(training: Training) -> Program | None:
+    """Trace a few layers and repeat them; None where that would not give the whole model's step.
+
+    Raises whatever building the model raises.
+    """
+    with _fake_tensors():
+        return _repeated(training)
+
+
+@contextmanager
+def _fake_tensors() -> Iterator[None]:
     with (
         FakeTensorMode(allow_non_fake_inputs=True),
         warnings.catch_warnings(),
@@ -40,11 +56,10 @@ def trace_step(training: Training) -> Program:
         fused_attention(),
     ):
         warnings.simplefilter("ignore")
-        return _repeated(training) or _Step(training, build_model(training)).run()
+        yield
 
 
 def _repeated(training: Training) -> Program | None:
-    """Trace a few layers and repeat them; None where that would not give the whole model's step."""
     model = build_model(training)
     parameters = list_parameters(training.model, model)
     shortened = shorten(model, training.model.num_hidden_layers)

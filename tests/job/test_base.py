@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.ds_config.read import read_ds_config
 from autotune.errors import ConfigError
+from autotune.job.base import read_base
 
 _json = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
@@ -19,7 +19,7 @@ _json = st.recursive(
 def _read(tmp_path: Path, text: str) -> dict[str, Any]:
     path = tmp_path / "ds_config.json"
     path.write_text(text, encoding="utf-8")
-    return read_ds_config(path)
+    return dict(read_base(path).config)
 
 
 @given(st.dictionaries(st.text(), _json, min_size=1, max_size=4))
@@ -39,26 +39,28 @@ def test_comments_and_trailing_commas_pass_as_in_deepspeed(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"a": 1,\n "b": [1', r"line 2, column \d+: .*DeepSpeed reads JSON and Hjson"),
-        ('{"a": {"b": 1, "b": 2}}', "key 'b' is given twice in one section; DeepSpeed refuses"),
-        ("[1, 2]", "holds no ds_config, but a list"),
+        ('{"a": 1,\n "b": [1', "line 2, column 7: b: a missing closing bracket"),
+        ('{"a": {"b": 1, "b": 2}}', r"line 1, column \d+: a.b is given twice.*DeepSpeed refuses"),
+        ("[1, 2]", "the file holds a list where a mapping belongs"),
         ("{}", "holds no ds_config, but an empty mapping"),
-        ("", "holds no ds_config"),
+        ("", "the file is empty"),
     ],
 )
-def test_what_is_no_config_is_told_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+def test_a_text_that_is_not_a_config_is_reported_with_its_place(
+    tmp_path: Path, text: str, message: str
+) -> None:
     with pytest.raises(ConfigError, match=message) as raised:
         _read(tmp_path, text)
     assert "ds_config.json: " in str(raised.value)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.json: no such file"):
-        read_ds_config(tmp_path / "nowhere.json")
+        read_base(tmp_path / "nowhere.json")
 
 
-def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "binary.json"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match=r"binary\.json: not readable: .*utf-8"):
-        read_ds_config(path)
+    with pytest.raises(ConfigError, match=r"binary\.json: .*not readable: the file is UTF-16"):
+        read_base(path)
