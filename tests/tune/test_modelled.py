@@ -215,7 +215,7 @@ def test_it_is_resumed_with_the_same_probe_only(ended: Ended, tmp_path: Path) ->
     here = replace(here, trials=4, study="p", resume=False, studies_folder=tmp_path)
     assert tune(here, Silent()).study.setup.communication == "probe"
     tune(replace(here, resume=True), Silent())
-    with pytest.raises(StoreError, match="--resume p: --probe measured other times than the stud"):
+    with pytest.raises(StoreError, match="--resume p: --probe differs from the study's"):
         tune(replace(_with_job(here, probe=probes[1]), resume=True), Silent())
     # It says nothing of what lies between nodes.
     wide = tune(replace(_with_job(here, gpus=64), study="w"), Silent())

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import yaml
-from autotune.predict.memory.verdict import assumptions, judge
 
 from autotune.job.assumed_shape import assumed_shape
 from autotune.job.ceiling import GIB

@@ -2,7 +2,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from autotune.predict.memory.verdict import Room, Verdict, assumptions, judge, room
 
 from autotune.job.ceiling import GIB
 from autotune.job.device import find_device
