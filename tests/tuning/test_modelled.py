@@ -15,7 +15,7 @@ from autotune.errors import GateError, HardwareError, NotJudgedError, StoreError
 from autotune.export import write_study_files
 from autotune.gating.baseline.measure import measure
 from autotune.gating.baseline.record import read_record
-from autotune.job.cpu_threads import RankLauncher
+from autotune.job.launcher import Launcher
 from autotune.lint.subject import Launch, Subject
 from autotune.replay.landscape import Landscape
 from autotune.search.progress import Silent
@@ -186,7 +186,7 @@ def test_it_is_resumed_for_the_same_job_only(ended: Ended, tmp_path: Path) -> No
             "--host-memory is 4096.00 GiB, the study's is not given",
         ),
         (
-            _with_job(again, launcher=RankLauncher.TORCHRUN),
+            _with_job(again, launcher=Launcher.TORCHRUN),
             r"a rank's CPU threads are 1, the study's are 16 \(--cpu-threads 16\)",
         ),
     ):
@@ -215,7 +215,7 @@ def test_it_is_resumed_with_the_same_probe_only(ended: Ended, tmp_path: Path) ->
     here = replace(here, trials=4, study="p", resume=False, studies_folder=tmp_path)
     assert tune(here, Silent()).study.setup.communication == "probe"
     tune(replace(here, resume=True), Silent())
-    with pytest.raises(StoreError, match="--resume p: --probe measured other times than the stud"):
+    with pytest.raises(StoreError, match="--resume p: --probe differs from the study's"):
         tune(replace(_with_job(here, probe=probes[1]), resume=True), Silent())
     # It says nothing of what lies between nodes.
     wide = tune(replace(_with_job(here, gpus=64), study="w"), Silent())
