@@ -14,7 +14,7 @@ def read_config(ds_config: str) -> bytes:
     """Return the bytes of the config; faults inside it become findings, not errors.
 
     Raises:
-        ConfigError: no such file, or it cannot be opened.
+        ConfigError: the file is missing or cannot be opened.
     """
     if ds_config == STDIN:
         return sys.stdin.buffer.read()
