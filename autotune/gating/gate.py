@@ -78,8 +78,6 @@ def gate(
     entries = read_accepted(request.accepted) if request.accepted else ()
     require_rules((entry.rule for entry in entries), option=f"--accepted {request.accepted}:")
     record = _record_of(request)
-    if record is not None and request.measure:
-        _require_measurable(record)
     text = read_config(request.ds_config) if text is None else text
     document = read_subject(text, request)
     job = _resolved(request, document, record)
@@ -161,14 +159,13 @@ def _record_of(request: GateRequest) -> "Record | None":
         return None
     from autotune.gating.baseline.record import read_record
 
-    return read_record(request.baseline)
+    record = read_record(request.baseline)
+    if request.measure:
+        from autotune.gating.baseline.measure import require_measurable
 
-
-def _require_measurable(record: "Record") -> None:
-    # First, so that a request that cannot be measured fails without delay.
-    from autotune.gating.baseline.measure import require_measurable
-
-    require_measurable(record)
+        # Before the config is judged, so that a request that cannot be measured fails at once.
+        require_measurable(record)
+    return record
 
 
 def _measure(judged: _Judged, subject: Subject, request: GateRequest, record: "Record") -> None:

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotune.ds_config.build import build_ds_config
 from autotune.errors import GateError, HardwareError
@@ -20,6 +20,9 @@ from autotune.sigterm import interrupted_by_sigterm
 from autotune.study.environment import THREADS_PER_RANK
 from autotune.study.outcome import Outcome, Status
 from autotune.study.record import Record
+
+if TYPE_CHECKING:
+    from autotune.evaluate import TrialRequest
 
 NUM_RUNS = 2
 """Runs of whole optimizer steps; a single run cannot be distinguished from noise."""
@@ -98,55 +101,62 @@ def measure(subject: Subject, record: Record, *, ray_address: str | None = None)
     """
     require_measurable(record)
     # Imported here: they import Ray, which the rest of the gate does not need.
-    from autotune.evaluate import TrialRequest
     from autotune.evaluate.factory import make_evaluator
     from autotune.pool.pool import Pool, PoolRequest
     from autotune.predict.links.communication import Links
 
-    workload = record.workload
-    device_kind = str(record.environment.get("device_kind", "cuda"))
+    workload, emulation = record.workload, record.emulation or {}
     pool_request = PoolRequest(
         world_size=workload.world_size,
-        device_kind=device_kind,
+        device_kind=str(record.environment.get("device_kind", "cuda")),
         model_type=workload.model.model_type,
         ray_address=ray_address,
         offers_emulation=False,
         emulate=record.emulation is not None,
     )
-    ds_config = build_ds_config(subject.config, workload, {})
-    settings = dict(record.model_settings)
-    if subject.launch.activation_checkpointing is not None:
-        settings["activation_checkpointing"] = subject.launch.activation_checkpointing
+    links = emulation.get("links")
+    requests = _trial_requests(subject, record)
     outcomes: list[Outcome] = []
     with (
         tempfile.TemporaryDirectory(prefix="autotune-gate-") as folder,
         interrupted_by_sigterm(),
         Pool(pool_request) as pool,
     ):
-        links = (record.emulation or {}).get("links")
         evaluator = make_evaluator(
             pool,
             workload=workload,
             ceiling_bytes=_ceiling_bytes(record, pool.device_bytes),
-            gpus_per_node=(record.emulation or {}).get("gpus_per_node"),
+            gpus_per_node=emulation.get("gpus_per_node"),
             seed=0,
             study_folder=Path(folder),
             num_threads=subject.launch.cpu_threads or record.environment.get(THREADS_PER_RANK),
             links=Links.from_json(links) if links else None,
         )
-        for number in range(NUM_RUNS):
-            request = TrialRequest(
-                number=number,
-                label=f"gate-{number}",
-                ds_config=ds_config,
-                model_settings=settings,
-                whole_steps=True,
-                same_weights=True,
-            )
+        for request in requests:
             outcomes.append(evaluator.evaluate(request, lambda *_: None))
             if outcomes[-1].status is not Status.COMPLETE:
                 break
     return Measured(evaluator=record.evaluator, outcomes=tuple(outcomes))
+
+
+def _trial_requests(subject: Subject, record: Record) -> list["TrialRequest"]:
+    from autotune.evaluate import TrialRequest
+
+    settings = dict(record.model_settings)
+    if subject.launch.activation_checkpointing is not None:
+        settings["activation_checkpointing"] = subject.launch.activation_checkpointing
+    ds_config = build_ds_config(subject.config, record.workload, {})
+    return [
+        TrialRequest(
+            number=number,
+            label=f"gate-{number}",
+            ds_config=ds_config,
+            model_settings=settings,
+            whole_steps=True,
+            same_weights=True,
+        )
+        for number in range(NUM_RUNS)
+    ]
 
 
 def compare_measured(
