@@ -106,11 +106,13 @@ def test_an_unknown_rule_is_refused_with_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("rule", all_rules().values(), ids=lambda rule: rule.id)
-def test_every_rule_has_a_page_that_names_the_fault_in_its_first_line(rule: Any) -> None:
+def test_every_page_names_the_fault_then_the_reason_then_a_suggestion(rule: Any) -> None:
     first, _, rest = rule.page.partition("\n")
     assert first.endswith(".")
     assert len(first) <= 100
-    assert rest.strip(), "and then gives the reason, and a suggestion"
+    reason, _, suggestion = rest.partition("\n\nSuggestion: ")
+    assert reason.strip()
+    assert suggestion.strip()
     assert rule.id == rule.id.lower().replace("_", "-")
 
 
