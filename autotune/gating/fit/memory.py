@@ -54,8 +54,8 @@ RULE_INFOS: tuple[RuleInfo, ...] = (
 
 The memory model replays one rank's tensors through a model of torch's caching allocator (see
 `autotune plan`) and adds the memory outside the allocator. The limit is `--memory-ceiling`, or the
-whole device if no ceiling is given. An error means that the job does not fit, whatever the facts
-that are not given. A warning means that it is near the edge (the odds are printed) or not judged:
+whole device if no ceiling is given. An error means that the job does not fit, whatever the missing
+facts are. A warning means that it is near the edge (the odds are printed) or not judged:
 the answer depends on activation checkpointing, the sequence length or the micro batch, and that is
 not given. The field is the key that the largest items depend on.
 
