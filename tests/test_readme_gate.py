@@ -1,4 +1,4 @@
-"""What the documents say of the gate is so."""
+"""README's section about the gate holds."""
 
 import re
 import shlex
@@ -53,7 +53,7 @@ def test_the_hook_that_readme_names_is_there() -> None:
 
 def test_the_list_of_rules_is_that_of_the_rules() -> None:
     page = (ROOT / "autotune" / "lint" / "rules" / "README.md").read_text(encoding="utf-8")
-    assert page == rules_page(), "write it anew: see autotune/report/gate/rules_page.py"
+    assert page == rules_page(), "not up to date: see autotune/report/gate/rules_page.py"
 
 
 def test_every_option_that_readme_names_exists(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The gate: is a ds_config fit for the big run? Rules, memory, and the record it came from."""
+"""The gate: checks a ds_config before the big run by rules, memory and a record."""
 
 from autotune.gating.gate import gate
 from autotune.gating.request import GateRequest

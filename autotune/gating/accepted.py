@@ -1,4 +1,4 @@
-"""A file of findings that somebody has looked at and accepted."""
+"""The file of accepted findings."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,9 @@ from autotune.errors import GateError
 from autotune.lint.finding import Finding, Severity
 from autotune.lint.rule_info import RuleInfo
 
-_HEAD = "# Findings of autotune gate that were accepted: say why, and until when (until: DATE).\n"
+_HEAD = (
+    "# Accepted findings of autotune gate: give a reason and, optionally, an end (until: DATE).\n"
+)
 _KEYS = ("rule", "field", "reason", "until")
 
 
@@ -22,22 +24,22 @@ class Acceptance:
     field: str
     reason: str
     until: date | None = None
-    """The last day on which it holds; None is for good."""
+    """The last day on which it holds; None is without end."""
 
     def covers(self, finding: Finding) -> bool:
-        """Whether a finding is the one that was accepted."""
+        """Whether this entry accepts a finding."""
         return finding.rule == self.rule and finding.field == self.field
 
     def holds(self, today: date) -> bool:
-        """Whether its time has not run out."""
+        """Whether it has not expired."""
         return self.until is None or today <= self.until
 
 
 def read_accepted(path: Path) -> tuple[Acceptance, ...]:
-    """Read a YAML or JSON file: a list of `rule`, `field`, `reason` and, if wanted, `until`.
+    """Read a YAML or JSON list of entries with `rule`, `field`, `reason` and optionally `until`.
 
     Raises:
-        GateError: it cannot be read, or an entry is wrong; every fault is named.
+        GateError: it cannot be read, or entries are wrong; every fault is listed.
     """
     import yaml
 
@@ -62,13 +64,13 @@ def read_accepted(path: Path) -> tuple[Acceptance, ...]:
 
 
 def write_accepted(path: Path, findings: Sequence[Finding]) -> int:
-    """Write a file that accepts findings, beside those it accepts already; notes need none.
+    """Add findings to a file of accepted findings; notes are not added.
 
     Returns:
-        How many were added.
+        The number of new entries.
 
     Raises:
-        GateError: the file is there and cannot be read, or cannot be written.
+        GateError: an existing file cannot be read, or the file cannot be written.
     """
     import yaml
 
@@ -78,7 +80,7 @@ def write_accepted(path: Path, findings: Sequence[Finding]) -> int:
         (finding.rule, finding.field): {
             "rule": finding.rule,
             "field": finding.field,
-            "reason": f"not looked at yet; written by --write-accepted on {today}",
+            "reason": f"not reviewed yet; written by --write-accepted on {today}",
         }
         for finding in findings
         if finding.severity is not Severity.NOTE and not any(e.covers(finding) for e in kept)
@@ -94,7 +96,7 @@ def write_accepted(path: Path, findings: Sequence[Finding]) -> int:
 def split_accepted(
     findings: Sequence[Finding], entries: Sequence[Acceptance], *, note_unused: bool = True
 ) -> tuple[list[Finding], list[Finding]]:
-    """Return what counts and what is accepted; entries that do nothing any more are noted."""
+    """Return the findings that count and the accepted ones; unused entries become notes."""
     today = datetime.now(UTC).date()
     valid = [entry for entry in entries if entry.holds(today)]
     accepted = [f for f in findings if any(entry.covers(f) for entry in valid)]
@@ -107,25 +109,24 @@ def split_accepted(
 def unused_acceptance(
     entries: Sequence[Acceptance], findings: Sequence[Finding], *, today: date
 ) -> Iterator[Finding]:
-    """An entry of the file of accepted findings does nothing.
+    """An entry of the file of accepted findings has no effect.
 
-    It matches no finding any more, or its `until` has passed, so that what it accepted counts
-    again.
+    It matches no finding any more, or its `until` has passed and its finding counts again.
 
-    Take it out of the file, or give it a later `until`.
+    Suggestion: remove the entry, or give it a later `until`.
     """
     for entry in entries:
         if not entry.holds(today):
-            state = f"its time ran out on {entry.until}"
+            state = f"it expired on {entry.until}"
         elif not any(entry.covers(finding) for finding in findings):
-            state = "nothing is found there any more"
+            state = "it matches no finding any more"
         else:
             continue
         yield UNUSED.finding(
             entry.field,
             f"{entry.rule} at {entry.field or 'the whole config'} is accepted ({entry.reason}): "
             f"{state}",
-            suggestion="take the entry out of the file of accepted findings",
+            suggestion="remove the entry from the file of accepted findings",
         )
 
 
@@ -135,14 +136,14 @@ RULE_INFOS = (UNUSED,)
 
 def _faults_of(entry: Any) -> Iterator[str]:
     if not isinstance(entry, Mapping):
-        yield f"must have {', '.join(_KEYS[:3])}, and is {entry!r}"
+        yield f"{entry!r}: must be a mapping with {', '.join(_KEYS[:3])}"
         return
     for key in entry:
         if key not in _KEYS:
-            yield f"{key} is no key of it; known keys: {', '.join(_KEYS)}"
+            yield f"{key}: not a key of an entry; known keys: {', '.join(_KEYS)}"
     for key in ("rule", "reason"):
         if not isinstance(entry.get(key), str) or not entry[key].strip():
-            yield f"{key} must be a text that is not empty"
+            yield f"{key} must be a text and not empty"
     if not isinstance(entry.get("field"), str):
         yield 'field must be a text: the dotted path of the finding, "" for the whole config'
     try:
@@ -152,7 +153,7 @@ def _faults_of(entry: Any) -> Iterator[str]:
 
 
 def _day(value: Any) -> date | None:
-    # YAML makes dates of what looks like one, JSON leaves texts.
+    # YAML reads a date, JSON a text.
     if value is None or type(value) is date:
         return value
     return date.fromisoformat(value)

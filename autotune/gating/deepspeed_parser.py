@@ -1,4 +1,4 @@
-"""`--ask-deepspeed`: the installed DeepSpeed's own parser, in a process of its own."""
+"""`--ask-deepspeed`: parses a config with the installed DeepSpeed, in a subprocess."""
 
 import importlib.util
 import json
@@ -22,22 +22,23 @@ _LINK = re.compile(r" For further information visit \S+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What DeepSpeed said."""
+class ParserAnswer:
+    """The answer of DeepSpeed's parser."""
 
     version: str
     refusal: str | None
-    """Why it refuses the config; None if it takes it."""
+    """Why it refuses the config; None if it accepts it."""
 
 
-def deepspeed_refuses(subject: Subject, answer: Answer) -> Iterator[Finding]:
-    """The installed DeepSpeed's own parser refuses the config.
+def deepspeed_refuses(subject: Subject, answer: ParserAnswer) -> Iterator[Finding]:
+    """The installed DeepSpeed's parser refuses the config.
 
-    With `--ask-deepspeed` the config is parsed by the real `DeepSpeedConfig` at the planned number
-    of data-parallel ranks, in addition to the rules. What only `deepspeed.initialize` asserts is
-    not found by it.
+    With `--ask-deepspeed` the real `DeepSpeedConfig` parses the config at the planned number of
+    data-parallel ranks, in addition to the rules. It does not find faults that only
+    `deepspeed.initialize` asserts.
 
-    If this is the only error, the rules miss something: please report it with the config.
+    Suggestion: fix the key in the message. If this is the only error, a rule is missing: please
+    report it with the config.
     """
     if answer.refusal is not None:
         yield REFUSES.finding(
@@ -50,14 +51,14 @@ REFUSES = RuleInfo.of(deepspeed_refuses, "deepspeed-refuses", Severity.ERROR)
 RULE_INFOS = (REFUSES,)
 
 
-def ask_deepspeed(ds_config: Mapping[str, Any], *, world_size: int) -> Answer:
-    """Have the real DeepSpeed parse a config; takes seconds.
+def ask_deepspeed(ds_config: Mapping[str, Any], *, world_size: int) -> ParserAnswer:
+    """Parse a config with the installed DeepSpeed; takes seconds.
 
     Raises:
-        ConfigError: it could not be asked: it is not installed, say.
+        ConfigError: DeepSpeed is not installed, or its process failed.
     """
     if importlib.util.find_spec("deepspeed") is None:
-        raise ConfigError("DeepSpeed cannot be asked: it is not installed in this environment")
+        raise ConfigError("DeepSpeed is not installed in this environment")
     done = subprocess.run(
         [sys.executable, "-m", "autotune.trial.ask_deepspeed"],
         input=json.dumps({"ds_config": ds_config, "world_size": world_size}),
@@ -67,19 +68,19 @@ def ask_deepspeed(ds_config: Mapping[str, Any], *, world_size: int) -> Answer:
         check=False,
     )
     if done.returncode != 0:
-        raise ConfigError(f"DeepSpeed could not be asked: {done.stderr.strip()[-600:]}")
+        raise ConfigError(f"DeepSpeed's process failed: {done.stderr.strip()[-600:]}")
     answer = json.loads(done.stdout.splitlines()[-1])
     refusal = answer["refusal"]
-    return Answer(
+    return ParserAnswer(
         version=answer["version"], refusal=None if refusal is None else _LINK.sub("", refusal)
     )
 
 
 def as_deepspeed_sees_it(subject: Subject) -> tuple[dict[str, Any], int]:
-    """Return what the parser is given, and at how many ranks.
+    """Return the config that the parser gets, and the number of ranks.
 
     Under Hugging Face every "auto" is resolved before DeepSpeed sees it, so those keys are left
-    out. Where the number of ranks is not known, batch sizes cannot be checked and are left out too.
+    out. If the number of ranks is not known, batch sizes cannot be checked and are left out too.
     """
     config = dotted.without(subject.config, frozenset())
     if subject.launch.launcher is Launcher.HF:
@@ -95,7 +96,7 @@ def as_deepspeed_sees_it(subject: Subject) -> tuple[dict[str, Any], int]:
 
 
 def _field(subject: Subject, refusal: str) -> str:
-    """Return the key of the config that a refusal speaks of; empty if it names none or several."""
+    """Return the key that a refusal names; empty if it names none or several."""
     words = set(re.findall(r"\w+", refusal))
     named = [key for key in subject.flat if key.rpartition(".")[2] in words]
     return named[0] if len(named) == 1 else ""

@@ -1,4 +1,4 @@
-"""The steps of the gate: read, lint, predict, ask, compare, measure; then what counts of it."""
+"""The steps of the gate: read, lint, predict, parse, compare, measure, drop accepted findings."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ from autotune.gating.fit.memory import memory_findings
 from autotune.gating.fit.precision import precision_findings
 from autotune.gating.inputs import read_config, read_subject
 from autotune.gating.request import GateRequest
-from autotune.gating.result import AskedDeepSpeed, GateResult
+from autotune.gating.result import DeepSpeedSource, GateResult
 from autotune.gating.rules import require_rules
 from autotune.job.resolve import ResolvedJob, resolve_job
 from autotune.lint.check import lint, verdict_of
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 
 _ORDER = {severity: place for place, severity in enumerate(Severity)}
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-"""Not tab and line break."""
+"""Control characters without tab and line break, surrogates and non-characters."""
 _NOT_READ = "the config cannot be read"
 
 
 @dataclass(slots=True, kw_only=True)
 class _Judged:
-    """What has come together so far."""
+    """Results of the steps so far."""
 
     findings: list[Finding] = field(default_factory=list)
     answer: MemoryAnswer = field(
         default_factory=lambda: MemoryAnswer(answer=Answer.NOT_JUDGED, reason=_NOT_READ)
     )
     memory: tuple[Finding, ...] = ()
-    """Those of the findings that are about memory."""
+    """The findings about memory."""
     measured: "Measured | None" = None
-    deepspeed: AskedDeepSpeed = field(
-        default_factory=lambda: AskedDeepSpeed(
+    deepspeed: DeepSpeedSource = field(
+        default_factory=lambda: DeepSpeedSource(
             version=table_version().table, how=table_version().description
         )
     )
@@ -66,20 +66,18 @@ def gate(
     """Judge a ds_config.
 
     Args:
-        request: what is asked.
-        text: the config; None reads what the request names.
-        on_start: called with what begins, where it takes long: runs of `--measure`.
+        request: config, job and options.
+        text: the config; None reads the file that the request names.
+        on_start: called with a line of progress before a step that takes long: `--measure`.
 
     Raises:
-        AutotuneError: the request is wrong, or a file beside the config; what is wrong with the
-            config is a finding.
+        AutotuneError: the request or a file beside the config is wrong; a fault of the config is a
+            finding.
     """
     require_rules(request.ignore, option="--ignore")
     entries = read_accepted(request.accepted) if request.accepted else ()
     require_rules((entry.rule for entry in entries), option=f"--accepted {request.accepted}:")
     record = _record_of(request)
-    if record is not None and request.measure:
-        _require_measurable(record)
     text = read_config(request.ds_config) if text is None else text
     document = read_subject(text, request)
     job = _resolved(request, document, record)
@@ -115,7 +113,7 @@ def _resolved(request: GateRequest, document: Document, record: "Record | None")
 
 
 def _judge(judged: _Judged, job: ResolvedJob, request: GateRequest) -> None:
-    """Add what the steps find in a config that could be read."""
+    """Add the findings of the steps that need a readable config."""
     subject = job.subject
     judged.findings += lint(subject, ignore=request.ignore)
     judged.findings += precision_findings(subject, job.site.device)
@@ -125,7 +123,7 @@ def _judge(judged: _Judged, job: ResolvedJob, request: GateRequest) -> None:
     if request.ask_deepspeed:
         config, world_size = as_deepspeed_sees_it(subject)
         answer = ask_deepspeed(config, world_size=world_size)
-        judged.deepspeed = AskedDeepSpeed(version=answer.version, how="DeepSpeedConfig")
+        judged.deepspeed = DeepSpeedSource(version=answer.version, how="DeepSpeedConfig")
         judged.findings += deepspeed_refuses(subject, answer)
 
 
@@ -137,9 +135,9 @@ def _compare(
     record: "Record",
     on_start: Callable[[str], None],
 ) -> None:
-    """Add where the config departs from the record, and its runs from the record's.
+    """Add how the config differs from the record and, with `--measure`, its runs from the record's.
 
-    Nothing is run where what was found says that the config cannot run or fit.
+    A config that cannot run or does not fit is not run.
     """
     from autotune.gating.baseline.compare import compare_with_record
 
@@ -149,26 +147,25 @@ def _compare(
     if verdict_of((*lint(subject), *judged.memory)) is Verdict.ERROR:
         from autotune.gating.baseline.measure import not_measurable
 
-        judged.findings += not_measurable("errors were found that must be fixed first")
+        judged.findings += not_measurable("fix the errors first")
         return
     on_start("measuring: two runs, as the record's were run")
     _measure(judged, subject, request, record)
 
 
 def _record_of(request: GateRequest) -> "Record | None":
-    # Imported where there is one: most calls have none, and half of their time is imports.
+    # Imported only with a record: most calls have none, and half of their time is imports.
     if request.baseline is None:
         return None
     from autotune.gating.baseline.record import read_record
 
-    return read_record(request.baseline)
+    record = read_record(request.baseline)
+    if request.measure:
+        from autotune.gating.baseline.measure import require_measurable
 
-
-def _require_measurable(record: "Record") -> None:
-    # Before anything else: whoever asks for runs need not wait to hear that there are none.
-    from autotune.gating.baseline.measure import require_measurable
-
-    require_measurable(record)
+        # Before the config is judged, so that a request that cannot be measured fails at once.
+        require_measurable(record)
+    return record
 
 
 def _measure(judged: _Judged, subject: Subject, request: GateRequest, record: "Record") -> None:
@@ -186,7 +183,7 @@ def _measure(judged: _Judged, subject: Subject, request: GateRequest, record: "R
 
 
 def _readable(finding: Finding) -> Finding:
-    """Return a finding without what a config may hold and no output can: it quotes the config."""
+    """Return a finding with characters escaped that no output can hold: it quotes the config."""
     return replace(
         finding,
         field=_printable(finding.field),
@@ -206,7 +203,7 @@ def _printable(text: str) -> str:
 
 
 def _file_of(name: str, ds_config: str) -> str:
-    """Return the file that lines belong to: an Accelerate YAML may name another one beside it."""
+    """Return the file that line numbers refer to: an Accelerate YAML may name another one."""
     return name if name == ds_config else str(Path(ds_config).parent / name)
 
 

@@ -1,4 +1,4 @@
-"""What `autotune gate` is asked."""
+"""The request of `autotune gate`."""
 
 import re
 from dataclasses import dataclass, field
@@ -14,21 +14,21 @@ _HOURS = {"h": 1, "d": 24, "w": 24 * 7}
 
 @dataclass(frozen=True, kw_only=True)
 class GateRequest:
-    """What a user asks of the gate."""
+    """The config, the job and the options of one call of the gate."""
 
     ds_config: str
     """A file, or `-` for standard input."""
     job: Job = field(default_factory=Job)
-    """What is known of the planned run; what is None is looked for elsewhere."""
+    """Facts about the planned run; a fact that is None comes from another source."""
     job_file: Path | None = None
     """None looks for `autotune.yaml` in the current folder."""
     baseline: Path | None = None
     """A `record.json`."""
     max_age_h: float | None = None
-    """Of the record, in hours; None is any age."""
+    """Of the record, in hours; None allows any age."""
     measure: bool = False
     max_regression: float | None = None
-    """Share of the record's tokens/s that may be lost; None is the record's own noise band."""
+    """Allowed loss as a share of the record's tokens/s; None is the record's noise band."""
     ray_address: str | None = None
     ask_deepspeed: bool = False
     ignore: frozenset[str] = field(default_factory=frozenset)
@@ -36,7 +36,7 @@ class GateRequest:
     accepted: Path | None = None
     """A file of accepted findings."""
     note_unused: bool = True
-    """Whether entries of it that match nothing are noted: not where it is of several configs."""
+    """Whether entries that match nothing are reported; False if the file is for several configs."""
 
     def __post_init__(self) -> None:
         faults = [

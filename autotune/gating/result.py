@@ -1,4 +1,4 @@
-"""What the gate says."""
+"""The result of the gate."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from autotune.planning.memory_answer import MemoryAnswer
 from autotune.predict.memory.fit import Answer
 
 DEVICE_MEMORY = "device-memory"
-"""The rule that says whether the device suffices."""
+"""The id of the rule about device memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedDeepSpeed:
-    """Which DeepSpeed the findings speak of, and how it was asked."""
+class DeepSpeedSource:
+    """The DeepSpeed version that the findings hold for, and where its facts come from."""
 
     version: str | None
-    """None where the real one is not installed."""
+    """None if it is unknown."""
     how: str
-    """`table of fields`, or `DeepSpeedConfig`: its real classes."""
+    """`table of fields`, or `DeepSpeedConfig`: the installed parser."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -30,23 +30,23 @@ class AskedDeepSpeed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateResult:
-    """What the gate says about one ds_config."""
+    """The findings and the memory answer about one ds_config."""
 
     ds_config: str
-    """The file, as it was named; `-` is standard input."""
+    """The file as given; `-` is standard input."""
     file: str
-    """The file that lines and columns belong to: an Accelerate YAML may name another one."""
+    """The file that line numbers refer to: an Accelerate YAML may name another one."""
     findings: tuple[Finding, ...]
-    """Worst first; without what is ignored or accepted."""
+    """Worst first; without ignored and accepted findings."""
     accepted: tuple[Finding, ...] = ()
-    """Found, and accepted by the file of `--accepted`."""
+    """Findings that the file of `--accepted` accepts."""
     answer: MemoryAnswer
-    """About memory: fits, does not fit, or not judged."""
+    """Memory: fits, does not fit, or not judged."""
     job: ResolvedJob
-    """What was judged, with the origin of each fact."""
-    deepspeed: AskedDeepSpeed
+    """The job that was judged, with the origin of each fact."""
+    deepspeed: DeepSpeedSource
     measured: Mapping[str, Any] | None = None
-    """What `--measure` measured, with the evaluator that did; None without it."""
+    """Results of `--measure` and the evaluator that ran it; None without it."""
 
     @property
     def verdict(self) -> Verdict:

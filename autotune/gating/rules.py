@@ -1,4 +1,4 @@
-"""Every rule of the gate, whatever it reads: for `--explain`, `--list-rules` and `--ignore`."""
+"""Every rule of the gate, for `--explain`, `--list-rules` and `--ignore`."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ _NEAREST = 3
 @cache
 def all_rules() -> Mapping[str, RuleInfo]:
     """Return every rule by id, in the order in which they are applied."""
-    # Half of them are of records and runs, which most calls have nothing to do with.
+    # Imported here: half of the rules are about records and runs, which most calls do not use.
     from autotune.gating import accepted, deepspeed_parser
     from autotune.gating.baseline import compare, measure
     from autotune.gating.fit import memory, precision
@@ -39,17 +39,17 @@ def rule_or_raise(identifier: str, *, option: str) -> RuleInfo:
     """Return a rule.
 
     Raises:
-        GateError: there is no such rule; the nearest are named.
+        GateError: unknown rule; the message names the nearest.
     """
     require_rules([identifier], option=option)
     return all_rules()[identifier]
 
 
 def require_rules(identifiers: Iterable[str], *, option: str) -> None:
-    """Make sure that rules exist.
+    """Check that rules exist.
 
     Raises:
-        GateError: one does not; the nearest are named.
+        GateError: unknown rules; the message names the nearest.
     """
     faults = [
         f"{option} {identifier}: no such rule; {_nearest(identifier)}"

@@ -1,4 +1,4 @@
-"""What several tests of the gate need."""
+"""Fixtures of the gate's tests."""
 
 import copy
 from pathlib import Path

@@ -64,7 +64,7 @@ def resolved(
         model: a preset, a shape, or a number of parameters.
         device: a name in the catalogue.
         host_gib: of a node.
-        record: what a record says.
+        record: the job of a record.
         options: fields of `Job`; 8 GPUs and 2,048 tokens unless they are given.
     """
     shape = None
@@ -86,19 +86,19 @@ def resolved(
 
 
 def planned(ds_config: dict[str, Any], **options: Any) -> PlannedJob:
-    """Return what the models read of a job; options as of `resolved`."""
+    """Return a planned job; options as for `resolved`."""
     return planned_job(resolved(ds_config, **options))
 
 
 def judge(ds_config: dict[str, Any], **options: Any) -> Judgement:
-    """Judge a config on devices of the catalogue; options as of `resolved`."""
+    """Judge a config on devices of the catalogue; options as for `resolved`."""
     job = resolved(ds_config, **options)
     answer = judge_memory(job)
     return Judgement(answer=answer, findings=tuple(memory_findings(job.subject, answer)))
 
 
 def verdict(judgement: Judgement) -> Verdict:
-    """Return the verdict that memory alone gives."""
+    """Return the verdict of the findings about memory."""
     return verdict_of(judgement.findings)
 
 

@@ -1,4 +1,4 @@
-"""Findings that somebody has looked at."""
+"""The file of accepted findings."""
 
 import json
 from datetime import UTC, date, datetime, timedelta
@@ -24,7 +24,7 @@ def _gated(folder: Path, entries: object) -> GateResult:
     return gate(gate_request(ds_config=str(config), accepted=accepted))
 
 
-def test_an_accepted_finding_does_not_count_and_is_told(tmp_path: Path) -> None:
+def test_an_accepted_finding_does_not_count_and_is_listed(tmp_path: Path) -> None:
     assert _gated(tmp_path, []).verdict is Verdict.ERROR
     result = _gated(tmp_path, [STGE])
     assert result.verdict is Verdict.OK
@@ -33,17 +33,17 @@ def test_an_accepted_finding_does_not_count_and_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", [{"rule": "deprecated"}, {"field": "zero_optimization"}])
-def test_it_counts_at_its_rule_and_field_only(tmp_path: Path, other: dict[str, str]) -> None:
+def test_an_entry_accepts_only_its_rule_and_field(tmp_path: Path, other: dict[str, str]) -> None:
     assert _gated(tmp_path, [STGE | other]).verdict is Verdict.ERROR
 
 
-def test_it_counts_again_when_its_time_has_run_out(tmp_path: Path) -> None:
+def test_an_expired_entry_has_no_effect(tmp_path: Path) -> None:
     until = {"until": str(TODAY)}
     assert _gated(tmp_path, [STGE | until]).verdict is Verdict.OK
     result = _gated(tmp_path, [STGE | {"until": str(TODAY - timedelta(days=1))}])
     assert result.verdict is Verdict.ERROR
     notes = [f for f in result.findings if f.severity is Severity.NOTE]
-    assert "its time ran out on" in notes[0].message
+    assert "it expired on" in notes[0].message
 
 
 def test_an_entry_that_matches_nothing_is_a_note(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_an_entry_that_matches_nothing_is_a_note(tmp_path: Path) -> None:
     assert result.verdict is Verdict.OK
 
 
-def test_yaml_is_read_with_dates_of_its_own(tmp_path: Path) -> None:
+def test_yaml_dates_are_read(tmp_path: Path) -> None:
     path = tmp_path / "accepted.yaml"
     path.write_text(
         "- rule: type\n  field: a.b\n  reason: why\n  until: 2027-01-31\n", encoding="utf-8"
@@ -70,18 +70,16 @@ def test_yaml_is_read_with_dates_of_its_own(tmp_path: Path) -> None:
     [
         ({}, None),
         ({"rule": "type"}, "must be a list of entries"),
-        ([7], "entry 1: must have rule, field, reason, and is 7"),
-        ([STGE, {**STGE, "reason": " "}], "entry 2: reason must be a text that is not empty"),
+        ([7], "entry 1: 7: must be a mapping with rule, field, reason"),
+        ([STGE, {**STGE, "reason": " "}], "entry 2: reason must be a text and not empty"),
         ([{"rule": "type", "reason": "x"}], "entry 1: field must be a text"),
-        ([{**STGE, "why": 1}], "entry 1: why is no key of it"),
+        ([{**STGE, "why": 1}], "entry 1: why: not a key of an entry"),
         ([{**STGE, "until": "soon"}], "until='soon': must be a date, such as"),
         ([{**STGE, "until": 7}], "until=7: must be a date"),
         ([{**STGE, "rule": "unknown-kei"}], "no such rule; did you mean unknown-key"),
     ],
 )
-def test_a_file_that_is_wrong_is_refused(
-    tmp_path: Path, entries: object, message: str | None
-) -> None:
+def test_a_wrong_file_is_refused(tmp_path: Path, entries: object, message: str | None) -> None:
     if message is None:
         assert _gated(tmp_path, entries).accepted == ()
         return
@@ -89,7 +87,7 @@ def test_a_file_that_is_wrong_is_refused(
         _gated(tmp_path, entries)
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GateError, match="no such file; --write-accepted writes one"):
         read_accepted(tmp_path / "no.yaml")
     (tmp_path / "bad.yaml").write_text("- [", encoding="utf-8")
@@ -97,7 +95,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         read_accepted(tmp_path / "bad.yaml")
 
 
-def test_what_is_written_accepts_what_was_found_and_keeps_what_was_there(tmp_path: Path) -> None:
+def test_new_entries_are_added_and_existing_ones_kept(tmp_path: Path) -> None:
     kept = {"rule": "type", "field": "a", "reason": "long known", "until": "2999-01-01"}
     path = write(tmp_path / "accepted.yaml", [kept])
     found = _gated(tmp_path, []).findings
@@ -106,5 +104,5 @@ def test_what_is_written_accepts_what_was_found_and_keeps_what_was_there(tmp_pat
     first, second = read_accepted(path)
     assert (first.reason, first.until) == ("long known", date(2999, 1, 1))
     assert (second.rule, second.field) == ("unknown-key", "zero_optimization.stge")
-    assert second.reason.startswith("not looked at yet")
+    assert second.reason.startswith("not reviewed yet")
     assert json.loads((tmp_path / "accepted.json").read_text(encoding="utf-8")) == []

@@ -1,4 +1,4 @@
-"""Whatever a config holds, every step after the rules and every writer gets through it."""
+"""Every step after the rules, and every writer, handles any config."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.search.setting import tiny_workload
 NUM_CONFIGS = 150
 
 
-def test_no_mutated_config_brings_the_gate_down(tmp_path: Path, record: dict[str, Any]) -> None:
+def test_the_gate_handles_every_mutated_config(tmp_path: Path, record: dict[str, Any]) -> None:
     baseline = write(tmp_path / "record.json", record)
     request = gate_request(
         ds_config=STDIN, model="125m", gpus=2, gpu_type="l4", host_memory="64", baseline=baseline
@@ -40,7 +40,7 @@ def test_no_mutated_config_brings_the_gate_down(tmp_path: Path, record: dict[str
             ET.fromstring(written)
 
 
-def test_no_mutated_config_brings_a_search_down() -> None:
+def test_a_search_handles_every_mutated_config() -> None:
     workload = tiny_workload()
     for config in mutated(6, NUM_CONFIGS):
         lint_for(workload, config)

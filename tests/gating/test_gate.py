@@ -1,4 +1,4 @@
-"""The steps of the gate, and what it does with what it was not told."""
+"""The steps of the gate, with and without the facts of the job."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 
 from autotune.errors import AutotuneError, ConfigError, GateError
 from autotune.gating import GateResult, gate
-from autotune.gating.deepspeed_parser import Answer, as_deepspeed_sees_it, deepspeed_refuses
+from autotune.gating.deepspeed_parser import ParserAnswer, as_deepspeed_sees_it, deepspeed_refuses
 from autotune.gating.rules import all_rules, rule_or_raise
 from autotune.job.job import Job
 from autotune.job.launcher import Launcher
@@ -38,7 +38,7 @@ def test_a_clean_config_alone_is_ok() -> None:
     assert result.passes(strict=False)
 
 
-def test_what_is_not_judged_fails_with_strict_alone() -> None:
+def test_memory_that_is_not_judged_fails_only_with_strict() -> None:
     not_judged = _gated(CLEAN)
     assert (not_judged.passes(strict=False), not_judged.passes(strict=True)) == (True, False)
     options: dict[str, Any] = {"model": "125m", "gpus": 1, "gpu_type": "a100-40gb"}
@@ -52,7 +52,7 @@ def test_what_is_not_judged_fails_with_strict_alone() -> None:
     assert (assumed.passes(strict=False), assumed.passes(strict=True)) == (True, False)
 
 
-def test_with_model_and_hardware_memory_has_the_shape_that_plan_prints() -> None:
+def test_memory_has_the_keys_that_plan_prints() -> None:
     options: dict[str, Any] = {"model": "125m", "gpus": 1, "gpu_type": "a100-40gb"}
     memory = _gated(CLEAN, host_memory="64", **options).answer.to_json()
     assert memory is not None
@@ -71,21 +71,21 @@ def test_findings_are_worst_first() -> None:
 @pytest.mark.parametrize(
     "text", [b"", b"{", b"\xff\xfe", b"\x00", b"7", b"[]", b"{}", b'{"a": 1, "a": 2}', b"\x80"]
 )
-def test_whatever_is_wrong_inside_is_a_finding(text: bytes) -> None:
+def test_a_fault_inside_the_config_is_a_finding(text: bytes) -> None:
     result = _gated(text)
     assert isinstance(json.dumps(result.to_json(), allow_nan=False), str)
     if text != b"{}":
         assert result.verdict is Verdict.ERROR
 
 
-def test_what_a_config_quotes_can_be_printed() -> None:
+def test_findings_that_quote_a_config_are_printable() -> None:
     result = _gated(b'{"zero_optimization": {"\\ud800\\u001b[31m": 1}}')
     for finding in result.findings:
         printed = f"{finding.field}{finding.message}{finding.suggestion}"
         assert printed.isprintable(), printed
 
 
-def test_strict_fails_on_warnings_only_if_there_are_any() -> None:
+def test_strict_fails_on_warnings() -> None:
     warning = _gated({**CLEAN, "zero_optimization": {"stage": 3, "cpu_offload": True}})
     assert warning.verdict is Verdict.WARNING
     assert warning.passes(strict=False)
@@ -106,11 +106,13 @@ def test_an_unknown_rule_is_refused_with_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("rule", all_rules().values(), ids=lambda rule: rule.id)
-def test_every_rule_has_a_page_that_names_the_fault_in_its_first_line(rule: Any) -> None:
+def test_every_page_names_the_fault_then_the_reason_then_a_suggestion(rule: Any) -> None:
     first, _, rest = rule.page.partition("\n")
     assert first.endswith(".")
     assert len(first) <= 100
-    assert rest.strip(), "and then says why, and how to mend it"
+    reason, _, suggestion = rest.partition("\n\nSuggestion: ")
+    assert reason.strip()
+    assert suggestion.strip()
     assert rule.id == rule.id.lower().replace("_", "-")
 
 
@@ -136,13 +138,13 @@ def test_every_rule_has_a_page_that_names_the_fault_in_its_first_line(rule: Any)
     ],
     ids=str,
 )
-def test_a_wrong_call_is_no_finding(options: dict[str, Any], message: str) -> None:
+def test_a_wrong_call_raises_instead_of_a_finding(options: dict[str, Any], message: str) -> None:
     with pytest.raises(AutotuneError, match=message) as raised:
         _gated(CLEAN, **options)
     assert raised.value.exit_code == 2
 
 
-def test_a_missing_config_is_no_finding(tmp_path: Path) -> None:
+def test_a_missing_config_raises_instead_of_a_finding(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file"):
         gate(gate_request(ds_config=str(tmp_path / "no.json")))
     with pytest.raises(ConfigError, match="not readable: Is a directory"):
@@ -164,15 +166,15 @@ def test_hf_args_make_hugging_face_the_launcher(tmp_path: Path) -> None:
         ("A100", None, 79.15),
         ("A100", "40", 39.39),  # of the two that are sold, the one of that size
         ("V100", "32", 31.74),
-        ("a100-80gb", "80GB", 80e9 / 2**30),  # less than any: it is what the driver says
+        ("a100-80gb", "80GB", 80e9 / 2**30),  # less than any: as the driver reports it
         (None, "24", 24.0),
         (None, "79.2GiB", 79.2),
         ("a100-80gb", "10", 10.0),
         ("RTX 4090", "48", 48.0),  # rebuilt with more; no other RTX of that size
-        ("GeForce RTX 3060", "12", 12.0),  # not in the catalogue, and its memory is told
+        ("GeForce RTX 3060", "12", 12.0),  # not in the catalogue, and its memory is given
     ],
 )
-def test_a_device_is_told_by_type_and_size(
+def test_a_device_is_found_by_type_and_size(
     gpu_type: str | None, gpu_memory: str | None, gib: float
 ) -> None:
     device = device_of(Job(gpu_type=gpu_type, gpu_memory=gpu_memory))
@@ -180,7 +182,7 @@ def test_a_device_is_told_by_type_and_size(
     assert device.memory_bytes / 2**30 == pytest.approx(gib, abs=0.01)
 
 
-def test_an_accelerate_yaml_is_found_at_its_own_words() -> None:
+def test_a_finding_in_an_accelerate_yaml_has_its_key_and_line() -> None:
     text = (
         b"distributed_type: DEEPSPEED\nnum_processes: 8\ndeepspeed_config:\n"
         b"  zero_stage: 7\n  gradient_accumulation_steps: 1\nmixed_precision: bf16\n"
@@ -191,7 +193,7 @@ def test_an_accelerate_yaml_is_found_at_its_own_words() -> None:
     assert error.line == 4
 
 
-def test_the_real_parser_is_given_what_hugging_face_would_leave() -> None:
+def test_the_parser_gets_a_config_without_auto_under_hugging_face() -> None:
     config = {"train_batch_size": "auto", "optimizer": {"params": {"lr": "auto"}}, "fp16": {}}
     subject = Subject(config=config, launch=Launch(launcher=Launcher.HF, gpus=8))
     assert as_deepspeed_sees_it(subject) == (
@@ -200,7 +202,7 @@ def test_the_real_parser_is_given_what_hugging_face_would_leave() -> None:
     )
 
 
-def test_without_ranks_batch_sizes_are_not_asked_about() -> None:
+def test_without_ranks_the_parser_gets_no_batch_sizes() -> None:
     subject = Subject(config={"train_batch_size": 7, "steps_per_print": 1})
     assert as_deepspeed_sees_it(subject) == (
         {"steps_per_print": 1, "train_micro_batch_size_per_gpu": 1},
@@ -208,24 +210,26 @@ def test_without_ranks_batch_sizes_are_not_asked_about() -> None:
     )
 
 
-def test_a_refusal_names_the_key_it_speaks_of() -> None:
+def test_a_refusal_is_reported_at_its_key() -> None:
     subject = Subject(config={"zero_optimization": {"stage": 7, "overlap_comm": True}})
-    answer = Answer(version="0.19.8", refusal="ValidationError: stage Input should be 0, 1, 2 or 3")
+    answer = ParserAnswer(
+        version="0.19.8", refusal="ValidationError: stage Input should be 0, 1, 2 or 3"
+    )
     (finding,) = deepspeed_refuses(subject, answer)
     assert finding.field == "zero_optimization.stage"
     assert "DeepSpeed 0.19.8 refuses" in finding.message
-    assert list(deepspeed_refuses(subject, Answer(version="0.19.8", refusal=None))) == []
+    assert list(deepspeed_refuses(subject, ParserAnswer(version="0.19.8", refusal=None))) == []
 
 
-def test_a_machine_without_deepspeed_says_so() -> None:
+def test_ask_deepspeed_without_deepspeed_is_refused() -> None:
     with (
         patch("importlib.util.find_spec", return_value=None),
-        pytest.raises(ConfigError, match="it is not installed in this environment"),
+        pytest.raises(ConfigError, match="DeepSpeed is not installed in this environment"),
     ):
         _gated(CLEAN, ask_deepspeed=True)
 
 
-def test_the_installed_deepspeed_is_asked_in_addition() -> None:
+def test_the_installed_deepspeed_parses_the_config_in_addition() -> None:
     config = CLEAN | {"zero_optimization": {"stage": 9}}
     result = _gated(config, ask_deepspeed=True, gpus=2)
     assert result.deepspeed.how == "DeepSpeedConfig"

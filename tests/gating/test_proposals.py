@@ -1,4 +1,4 @@
-"""What `autotune run` builds, the gate lets pass: the rules and the search agree."""
+"""Configs that `autotune run` builds pass the gate: rules and search agree."""
 
 import json
 import os
@@ -15,10 +15,10 @@ pytestmark = pytest.mark.timeout(300)
 
 NUM_DRAWN = 400
 SPEED_ONLY = {"small-reduce-bucket"}
-"""Rules about speed alone, which a search answers by measuring: the space reaches there."""
+"""Rules about speed alone: the space holds such values, and the search measures them."""
 
 
-def test_every_config_that_run_could_build_passes_the_gate() -> None:
+def test_every_config_that_run_can_build_passes_the_gate() -> None:
     faults = [
         (candidate.source, workload.world_size, finding.rule, finding.message)
         for candidate, workload in drawn(NUM_DRAWN, seed=7)
@@ -29,11 +29,11 @@ def test_every_config_that_run_could_build_passes_the_gate() -> None:
     assert faults == []
 
 
-def test_none_of_them_is_refused_before_its_launch() -> None:
+def test_no_proposal_is_refused_before_its_launch() -> None:
     assert all(refusal(candidate, workload) is None for candidate, workload in drawn(100, seed=8))
 
 
-def test_a_config_that_no_rule_lets_pass_is_refused() -> None:
+def test_a_config_with_an_error_is_refused() -> None:
     (candidate, workload), *_ = drawn(1, seed=9)
     broken = {**candidate.ds_config, "zero_optimization": {"stage": 7}}
     outcome = refusal(type(candidate)(source="base", ds_config=broken, model_settings={}), workload)
@@ -43,7 +43,7 @@ def test_a_config_that_no_rule_lets_pass_is_refused() -> None:
     assert outcome.failure.reason.startswith("not launched: zero_optimization.stage=7: must be")
 
 
-def test_some_of_them_are_parsed_by_the_real_deepspeed() -> None:
+def test_the_real_deepspeed_parses_drawn_configs() -> None:
     some = list(drawn(40, seed=10))
     questions = [
         {"ds_config": dict(candidate.ds_config), "world_size": workload.world_size}
@@ -63,7 +63,7 @@ def test_some_of_them_are_parsed_by_the_real_deepspeed() -> None:
     assert refusals == [None] * len(some)
 
 
-def test_a_handful_of_them_initialise_and_step() -> None:
+def test_a_few_drawn_configs_initialise_and_step() -> None:
     questions = []
     for candidate, workload in drawn(200, seed=11):
         offloads = "cpu" in json.dumps(candidate.ds_config)

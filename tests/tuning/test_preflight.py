@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 
 from autotune.errors import ConfigError
-from autotune.gating.deepspeed_parser import Answer
+from autotune.gating.deepspeed_parser import ParserAnswer
 from autotune.job.resolve import ResolvedJob, resolve_job
 from autotune.lint.subject import Subject
 from autotune.search.progress import Silent
@@ -35,7 +35,7 @@ def _resolved(base: dict[str, Any]) -> ResolvedJob:
 def _check(base: dict[str, Any], *, refusal: str | None = None) -> tuple[list[str], int]:
     """Return what was told, and how often DeepSpeed was asked."""
     notes = _Notes()
-    answer = Answer(version="0.19.8", refusal=refusal)
+    answer = ParserAnswer(version="0.19.8", refusal=refusal)
     with patch("autotune.tuning.preflight.ask_deepspeed", return_value=answer) as asked:
         check_base(REQUEST, _resolved(base), tiny_workload(base=base), notes)
     return notes.told, asked.call_count

@@ -1,1 +1,1 @@
-"""Does a record still describe a config?"""
+"""Compares a config with the record of a study, and measures it again."""

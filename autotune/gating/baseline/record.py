@@ -1,5 +1,6 @@
-"""`record.json`, read back: the numbers that a ds_config was chosen by."""
+"""Reads `record.json`: the numbers that a ds_config was chosen by, and its job."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -7,7 +8,6 @@ from typing import Any
 
 from autotune import dotted
 from autotune.errors import ConfigError, GateError, HardwareError
-from autotune.gating.inputs import read_json_mapping
 from autotune.job.base import read_base
 from autotune.job.batch import MICRO_BATCH
 from autotune.job.device import find_gpu
@@ -22,12 +22,13 @@ _NEEDED = ("evaluator", "tokens_per_s.value", "workload", "environment", "model_
 
 
 def read_record(path: Path) -> Record:
-    """Read a record and the ds_config that it stands for.
+    """Read a record and its ds_config.
 
     Raises:
-        GateError: it cannot be read, or lacks what a comparison needs; every fault is named.
+        GateError: it cannot be read, or a key that the comparison needs is missing; every missing
+            key is named.
     """
-    content = read_json_mapping(path, option="--baseline", what="a record of autotune")
+    content = _json_mapping(path)
     missing = [key for key in _NEEDED if dotted.get(content, key) is None]
     if missing:
         raise GateError(
@@ -42,13 +43,29 @@ def read_record(path: Path) -> Record:
         ) from error
 
 
+def _json_mapping(path: Path) -> Mapping[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise GateError(f"--baseline {path}: no such file") from error
+    except OSError as error:
+        raise GateError(f"--baseline {path}: not readable: {error.strerror}") from error
+    except ValueError as error:  # bad JSON or bad UTF-8
+        raise GateError(f"--baseline {path}: not readable as JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise GateError(
+            f"--baseline {path}: holds a {type(content).__name__}, not a record of autotune"
+        )
+    return content
+
+
 def _config_beside(path: Path) -> Mapping[str, Any]:
-    """Return the ds_config beside a record: older versions did not write it into the record."""
+    """Return the ds_config beside a record, for records written by an older version."""
     try:
         return read_base(path.parent / _CONFIG).config
     except ConfigError as error:
         raise GateError(
-            f"--baseline {path}: holds no ds_config, and there is none beside it: {error}"
+            f"--baseline {path}: has no ds_config, and no ds_config.json is beside it: {error}"
         ) from error
 
 
@@ -61,13 +78,13 @@ _KEPT = (
     "gpus_per_node",
     "link",
 )
-"""Facts about the site that only a record's job states."""
-_STATED = (Origin.OPTION, Origin.JOB_FILE, Origin.DS_CONFIG, Origin.HF_ARGS)
+"""Facts about the site that are in a record only as facts of its job."""
+_GIVEN_BY = (Origin.OPTION, Origin.JOB_FILE, Origin.DS_CONFIG, Origin.HF_ARGS)
 _NAMES = frozenset(field.name for field in fields(Job))
 
 
 def recorded_job(record: Record) -> RecordedJob:
-    """Return the job of a record, for facts that no other source states."""
+    """Return the job of a record, for facts that no other source gives."""
     workload, settings = record.workload, record.model_settings
     checkpointing = settings.get("activation_checkpointing")
     attention = settings.get("attn_implementation")
@@ -87,28 +104,28 @@ def recorded_job(record: Record) -> RecordedJob:
 
 
 def _site(record: Record) -> dict[str, Any]:
-    """Return where the job runs: what was stated, and the devices that really ran it.
+    """Return the site: the facts that were given, and the devices that ran the job.
 
-    CPU ranks say nothing about the site of the big run.
+    A record of CPU ranks has no facts about the site of the big run.
     """
     if record.device_model == "cpu":
         return {}
-    stated = {name: value for name, value in _stated(record).items() if name in _KEPT}
+    given = {name: value for name, value in _given(record).items() if name in _KEPT}
     ran_on = _gpu_type(record)
-    return stated if ran_on is None else {**stated, "gpu_type": ran_on}
+    return given if ran_on is None else {**given, "gpu_type": ran_on}
 
 
-def _stated(record: Record) -> dict[str, Any]:
-    """Return what the options of the run, its job file or its base stated."""
+def _given(record: Record) -> dict[str, Any]:
+    """Return the facts that the run's options, job file or base gave."""
     return {
         name: fact["value"]
         for name, fact in (record.job or {}).items()
-        if name in _NAMES and fact["value"] is not None and fact["origin"] in _STATED
+        if name in _NAMES and fact["value"] is not None and fact["origin"] in _GIVEN_BY
     }
 
 
 def _gpu_type(record: Record) -> str | None:
-    """Return the catalogue's name of the devices; None of CPU ranks and unknown devices."""
+    """Return the catalogue's name of the devices; None for CPU ranks and unknown devices."""
     try:
         return None if record.device_model is None else find_gpu(record.device_model).name
     except HardwareError:

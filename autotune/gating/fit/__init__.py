@@ -1,1 +1,1 @@
-"""Does a job fit its devices and hosts?"""
+"""Findings about a job on its devices: memory, precision, needless cost."""

@@ -1,4 +1,4 @@
-"""The precision of a config against the units of its device."""
+"""The precision of a config compared with the units of its device."""
 
 from collections.abc import Iterator
 
@@ -10,31 +10,31 @@ from autotune.lint.subject import Subject
 
 DEVICE_PRECISION = "device-precision"
 _PASCAL = ("p100",)
-"""Of compute capability 6; what these names begin with."""
+"""Prefixes of devices of compute capability 6."""
 
 RULE_INFOS: tuple[RuleInfo, ...] = (
     RuleInfo(
         id=DEVICE_PRECISION,
         severity=Severity.WARNING,
-        text="""The device has no units for the precision that is switched on.
+        text="""The device has no units for the precision of the config.
 
-bf16 needs Ampere or later. On a V100, T4 or another GPU of those generations torch emulates it
-(`torch/cuda/__init__.py: is_bf16_supported` says yes to that, and DeepSpeed asks it in
-`runtime/engine.py: _do_sanity_check`), so the run starts, and computes at the speed of fp32 or
-below. fp16 on a P100 is an error: DeepSpeed refuses compute capability 6
+bf16 needs Ampere or later. On a V100, T4 or another GPU of those generations torch emulates it:
+`torch/cuda/__init__.py: is_bf16_supported`, which DeepSpeed calls in `runtime/engine.py:
+_do_sanity_check`, returns True. The run starts, and computes at the speed of fp32 or below. fp16 on
+a P100 is an error: DeepSpeed refuses compute capability 6
 (`accelerator/cuda_accelerator.py: is_fp16_supported`) unless DS_ALLOW_DEPRECATED_FP16 is 1.
 
-The way out: fp16 with loss scaling on such a GPU, or a newer one.""",
+Suggestion: fp16 with loss scaling on such a GPU, or a newer GPU.""",
     ),
 )
 
 
 def precision_findings(subject: Subject, device: Device | None) -> Iterator[Finding]:
-    """Yield a precision that the device does not have; of an unknown one nothing is said.
+    """Yield a precision that the device does not have.
 
     Args:
         subject: the config and its launch.
-        device: what every rank runs on.
+        device: of every rank; nothing is reported for an unknown one.
     """
     if device is None or not device.fp16_flops:
         return

@@ -1,4 +1,4 @@
-"""`--fix`: the config with every safe suggestion applied, written as its author wrote it."""
+"""`--fix`: applies every safe fix and keeps the formatting of the file."""
 
 import difflib
 import json
@@ -18,7 +18,7 @@ from autotune.lint.finding import Finding
 from autotune.lint.subject import Subject
 
 _MAX_ROUNDS = 20
-"""Mending one fault can show another; more rounds than this are a circle."""
+"""A fix can lead to another finding; more rounds than this are a cycle."""
 _DS_CONFIG = "ds_config"
 
 
@@ -29,10 +29,10 @@ class Fixed:
     before: str
     after: str
     name: str
-    """What the diff calls it."""
+    """The file name in the diff."""
     fixed: tuple[Finding, ...]
     loses_comments: bool = False
-    """It was written anew: comments and the author's formatting are gone."""
+    """Whether it was rewritten, without comments and formatting."""
 
     @property
     def diff(self) -> str:
@@ -47,16 +47,16 @@ class Fixed:
 
 
 def fix_config(request: GateRequest, text: bytes, *, rewrite: bool = False) -> Fixed:
-    """Return a config with every safe fix applied, over and over until none is left.
+    """Return a config with every safe fix applied, until none is left.
 
     Args:
-        request: what is asked; findings that it ignores or accepts are not mended.
+        request: config and options; ignored and accepted findings are not fixed.
         text: the config.
-        rewrite: write it anew where its text cannot be edited: comments are lost then.
+        rewrite: whether a text that cannot be edited is rewritten, without comments.
 
     Raises:
-        GateError: the text cannot be edited and may not be rewritten, or is no ds_config of its
-            own.
+        GateError: the text cannot be edited and `rewrite` is False, or the ds_config is in another
+            file that this one names.
     """
     document = read_subject(text, request)
     subject = document.subject
@@ -65,41 +65,33 @@ def fix_config(request: GateRequest, text: bytes, *, rewrite: bool = False) -> F
         subject = job.subject
     before = text.decode("utf-8", errors="replace")
     unchanged = Fixed(before=before, after=before, name=request.ds_config, fixed=())
-    # The file of another program has no fixes: they are in the words of a ds_config.
+    # Fixes change keys of a ds_config, which the file of another program does not have.
     if subject is None or subject.form != _DS_CONFIG:
         return unchanged
-    config, fixed = _mended(subject, request)
+    config, fixed = _apply_fixes(subject, request)
     if not fixed:
         return unchanged
     if document.name != request.ds_config:
         raise GateError(
-            f"--fix {request.ds_config}: what can be mended is in the file that it names; use "
-            f"--fix on {document.name}"
+            f"--fix {request.ds_config}: the ds_config is in another file; use --fix on "
+            f"{document.name}"
         )
     after = _edited_or_none(before, config, document)
-    loses_comments = after is None
-    if after is None:
-        if not rewrite:
-            raise GateError(
-                f"--fix {request.ds_config}: its text is not plain JSON, so comments and "
-                "formatting would be lost; write the fixed config elsewhere with --fix-output FILE"
-            )
-        after = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
-    return Fixed(
-        before=before,
-        after=after,
-        name=request.ds_config,
-        fixed=fixed,
-        loses_comments=loses_comments,
-    )
+    if after is None and not rewrite:
+        raise GateError(
+            f"--fix {request.ds_config}: not plain JSON, so comments and formatting would be lost; "
+            "write the fixed config elsewhere with --fix-output FILE"
+        )
+    rewritten = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+    return replace(unchanged, after=after or rewritten, fixed=fixed, loses_comments=after is None)
 
 
-def _mended(
+def _apply_fixes(
     subject: Subject, request: GateRequest
 ) -> tuple[Mapping[str, Any], tuple[Finding, ...]]:
-    """Return the config after its fixes, and what they mended."""
+    """Return the fixed config, and the findings that are fixed."""
     entries = read_accepted(request.accepted) if request.accepted else ()
-    mended: list[Finding] = []
+    fixed: list[Finding] = []
     for _ in range(_MAX_ROUNDS):
         counting, _accepted = split_accepted(lint(subject, ignore=request.ignore), entries)
         finding = next((f for f in counting if f.fix is not None), None)
@@ -109,12 +101,12 @@ def _mended(
         if config == subject.config:
             break
         subject = replace(subject, config=config)
-        mended.append(finding)
-    return subject.config, tuple(mended)
+        fixed.append(finding)
+    return subject.config, tuple(fixed)
 
 
 def _edited_or_none(text: str, config: Mapping[str, Any], document: Document) -> str | None:
-    """Return the edited text if it reads back as what it shall hold."""
+    """Return the edited text if it reads back as the config; else None."""
     assert document.subject is not None
     try:
         changed = edited(text, document.subject.config, config)

@@ -1,8 +1,8 @@
-"""Changing values in a JSON text and leaving everything else as its author wrote it.
+"""Edits values in a JSON text and leaves the rest unchanged.
 
-Line breaks, indents, the order of keys, the spelling of numbers, comments and trailing commas
-stay. Whoever calls checks the result by reading it back: what this cannot follow (Hjson's text
-without quotes, keys given twice) comes out wrong, and is noticed.
+Line breaks, indents, the order of keys, the form of numbers, comments and trailing commas stay. The
+caller must check the result by reading it back: texts that this parser does not support (Hjson
+strings without quotes, duplicate keys) give a wrong result.
 """
 
 import json
@@ -21,23 +21,23 @@ _INDENT = "  "
 
 
 class NotEditableError(Exception):
-    """The text is not JSON with comments, so its values cannot be told from the rest."""
+    """The text is not JSON with comments."""
 
 
 @dataclass(slots=True)
 class _Value:
-    """A value's place in the text, and of a section the members' too."""
+    """The place of a value in the text; for a section with its members."""
 
     start: int
     end: int
     members: "dict[str, _Member] | None" = None
-    """None for what is no section."""
+    """None for a value that is not a section."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Member:
     start: int
-    """Of the key's opening quote."""
+    """Offset of the key's opening quote."""
     key_end: int
     value: _Value = field(compare=False)
 
@@ -47,11 +47,11 @@ def edited(text: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> st
 
     Args:
         text: JSON, perhaps with comments and trailing commas.
-        before: what it holds.
-        after: what it shall hold.
+        before: the config that the text holds.
+        after: the config that the result holds.
 
     Raises:
-        NotEditableError: the text is something else.
+        NotEditableError: the text is not JSON with comments.
 
     Example:
         >>> edited('{"a": 1,  "b": {"c": 5e8}}', {"a": 1, "b": {"c": 5e8}}, {"b": {"c": 5e8}})
@@ -59,7 +59,7 @@ def edited(text: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> st
     """
     if "\r\n" in text and not _BARE_BREAK.search(text):
         return edited(text.replace("\r\n", "\n"), before, after).replace("\n", "\r\n")
-    # One change at a time, each on a text read anew: a config is short, and offsets stay right.
+    # One change at a time, and the text is parsed again: a config is short, and offsets stay right.
     current = dict(before)
     while (step := next(_steps((), current, after), None)) is not None:
         text = step.apply(text)
@@ -72,11 +72,11 @@ class _Step:
     """One change of one member."""
 
     section: tuple[str, ...]
-    """Keys that lead to the section the member is in."""
+    """Path of the section that holds the member."""
     old: str | None = None
-    """Key that is removed; None adds one."""
+    """The key before; None adds a member."""
     new: str | None = None
-    """Key that is there afterwards; None removes one."""
+    """The key after; None removes the member."""
     value: Any = None
 
     def apply(self, text: str) -> str:
@@ -87,13 +87,13 @@ class _Step:
             return _inserted(text, section, self.new, self.value)
         member = (section.members or {}).get(self.old)
         if member is None:
-            raise NotEditableError(f"{self.old} is not where it should be")
+            raise NotEditableError(f"{self.old}: not found in the text")
         if self.new is None:
             return _removed(text, section, self.old)
         if self.new != self.old:
             return _spliced(text, member.start, member.key_end, json.dumps(self.new))
-        shown = _shown(self.value, _indent_of(text, member.start))
-        return _spliced(text, member.value.start, member.value.end, shown)
+        value = _json_text(self.value, _indent_of(text, member.start))
+        return _spliced(text, member.value.start, member.value.end, value)
 
     def applied(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return the config with the change made."""
@@ -108,7 +108,7 @@ class _Step:
 def _steps(
     path: tuple[str, ...], before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> Iterator[_Step]:
-    """Yield what leads from one section to another; a key that only changes its name is renamed."""
+    """Yield the changes from one section to another; a key with the same value is renamed."""
     added = [key for key in after if key not in before]
     for key in before:
         if key in after:
@@ -130,7 +130,7 @@ def _steps(
 
 
 def _equal(left: Any, right: Any) -> bool:
-    # True and 1, 5.0 and 5 are told apart in a file, though Python takes them for equal.
+    # True and 1, or 5.0 and 5, differ in a file although they are equal in Python.
     return repr(left) == repr(right)
 
 
@@ -139,17 +139,17 @@ def _section(text: str, path: tuple[str, ...]) -> _Value:
     for key in path:
         member = (value.members or {}).get(key)
         if member is None:
-            raise NotEditableError(f"{key} is not where it should be")
+            raise NotEditableError(f"{key}: not found in the text")
         value = member.value
     if value.members is None:
-        raise NotEditableError("there is no section where one should be")
+        raise NotEditableError("a section is missing")
     return value
 
 
 def _read(text: str, start: int) -> tuple[_Value, int]:
-    """Return the value that begins at an offset, and the offset behind it."""
+    """Return the value at an offset, and the offset after it."""
     if start >= len(text):
-        raise NotEditableError("it ends too early")
+        raise NotEditableError("unexpected end")
     if text[start] == "{":
         return _read_section(text, start)
     if text[start] == "[":
@@ -198,7 +198,7 @@ def _skipped(text: str, start: int) -> int:
 
 
 def _removed(text: str, section: _Value, key: str) -> str:
-    """Take a member out, with its comma, and with its line where it has one to itself."""
+    """Remove a member with its comma, and with its line if it is alone on it."""
     assert section.members is not None
     member = section.members[key]
     names = list(section.members)
@@ -208,7 +208,7 @@ def _removed(text: str, section: _Value, key: str) -> str:
     if text[comma : comma + 1] == ",":
         end = comma + 1
     elif place > 0:
-        # The last member goes, so the comma before it must.
+        # The last member goes, and so does the comma before it.
         before = section.members[names[place - 1]].value.end
         lost = text.index(",", _skipped(text, before))
         if "\n" not in text[lost : member.start]:
@@ -225,15 +225,15 @@ def _removed(text: str, section: _Value, key: str) -> str:
 
 
 def _inserted(text: str, section: _Value, key: str, value: Any) -> str:
-    """Put a member behind the last one, on a line of its own if that has one."""
+    """Insert a member after the last one, on its own line if the last one has its own."""
     assert section.members is not None
     if not section.members:
         return _spliced(
-            text, section.start, section.end, f"{{{json.dumps(key)}: {_shown(value, None)}}}"
+            text, section.start, section.end, f"{{{json.dumps(key)}: {_json_text(value, None)}}}"
         )
     last = list(section.members.values())[-1]
     indent = _indent_of(text, last.start)
-    entry = f"{json.dumps(key)}: {_shown(value, indent)}"
+    entry = f"{json.dumps(key)}: {_json_text(value, indent)}"
     end = last.value.end
     comma = _skipped(text, end)
     has_comma = text[comma : comma + 1] == ","
@@ -248,19 +248,19 @@ def _inserted(text: str, section: _Value, key: str, value: Any) -> str:
 
 
 def _indent_of(text: str, start: int) -> str | None:
-    """Return the blanks before a member; None where it does not begin its line."""
+    """Return the indent of a member; None if it does not begin its line."""
     before = text[text.rfind("\n", 0, start) + 1 : start]
     return before if not before.strip() and "\n" in text[:start] else None
 
 
-def _shown(value: Any, indent: str | None) -> str:
-    """Return a value as JSON: a section over several lines where its member has its own line."""
+def _json_text(value: Any, indent: str | None) -> str:
+    """Return a value as JSON; a section spans several lines if its member has its own line."""
     if not isinstance(value, Mapping) or indent is None:
         return json.dumps(value, ensure_ascii=False)
-    # As deep as the member stands, so the whole file's unit of indent is not needed.
+    # The member's own indent serves as the unit of indent.
     lines = json.dumps(value, ensure_ascii=False, indent=indent or _INDENT).split("\n")
     return f"\n{indent}".join(lines)
 
 
-def _spliced(text: str, start: int, end: int, put: str) -> str:
-    return text[:start] + put + text[end:]
+def _spliced(text: str, start: int, end: int, new: str) -> str:
+    return text[:start] + new + text[end:]

@@ -8,8 +8,12 @@ from collections.abc import Sequence
 from autotune.gating.result import GateResult
 from autotune.lint.finding import Finding, Severity
 from autotune.predict.memory.fit import Answer
-from autotune.report.gate.paths import shown_path, whole_message
-from autotune.report.gate.predicted import memory_line, must_print_answer
+from autotune.report.gate.messages import (
+    memory_line,
+    must_print_answer,
+    shown_path,
+    whole_message,
+)
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 _IN_MESSAGE = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})

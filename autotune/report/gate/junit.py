@@ -12,8 +12,12 @@ from autotune.gating.result import DEVICE_MEMORY, GateResult
 from autotune.gating.rules import all_rules
 from autotune.lint.finding import Finding, Severity
 from autotune.predict.memory.fit import Answer
-from autotune.report.gate.paths import shown_path, whole_message
-from autotune.report.gate.predicted import memory_line, must_print_answer
+from autotune.report.gate.messages import (
+    memory_line,
+    must_print_answer,
+    shown_path,
+    whole_message,
+)
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 does not allow, escaped or not."""

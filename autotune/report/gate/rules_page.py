@@ -1,6 +1,6 @@
 """The list of rules that README links.
 
-``python -m autotune.report.gate.rules_page > autotune/lint/rules/README.md`` rewrites it.
+``python -m autotune.report.gate.rules_page > autotune/lint/rules/README.md`` writes it.
 """
 
 import sys
@@ -12,8 +12,8 @@ _HEAD = """\
 
 `autotune gate --explain RULE` prints a rule's page: why it is a fault, where DeepSpeed checks it,
 and how to fix it. A finding may be milder or worse than its rule. An error: DeepSpeed or the
-launcher refuses the config, the run dies, or it silently trains differently from the config. A
-warning: it runs, but is probably not intended. A note is harmless.
+launcher refuses the config, the run fails, or it silently trains differently from the config. A
+warning: the config runs, but is probably not intended. A note is harmless.
 
 | rule | severity | what it finds |
 | --- | --- | --- |

@@ -13,8 +13,7 @@ from autotune.gating.result import GateResult
 from autotune.gating.rules import all_rules
 from autotune.lint.finding import Finding
 from autotune.lint.rule_info import RuleInfo
-from autotune.report.gate.paths import shown_path, whole_message
-from autotune.report.gate.predicted import memory_line
+from autotune.report.gate.messages import memory_line, shown_path, whole_message
 
 SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

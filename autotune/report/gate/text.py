@@ -9,8 +9,7 @@ from autotune.gating.result import GateResult
 from autotune.job.ceiling import format_gib
 from autotune.lint.finding import Finding, Severity, Verdict
 from autotune.lint.rule_info import RuleInfo
-from autotune.report.gate.paths import shown_path
-from autotune.report.gate.predicted import memory_line
+from autotune.report.gate.messages import memory_line, shown_path
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 _VERDICT_STYLES = {
@@ -35,7 +34,7 @@ def print_result(result: GateResult) -> None:
                     _print_suggestion(console, finding)
     line = Text.assemble(f"{name}: ", (result.verdict.value, _VERDICT_STYLES[result.verdict]))
     line.append(f" ({'; '.join(_circumstances(result))}) ", style="dim")
-    # Not dim: without it the verdict would be misread.
+    # Not dim: the verdict alone is easy to misread.
     line.append(memory_line(result))
     console.print(line)
 
@@ -48,7 +47,7 @@ def print_page(rule: RuleInfo) -> None:
 
 
 def print_rules(rules: Sequence[RuleInfo]) -> None:
-    """Print every rule, a line each: id, severity, what it finds."""
+    """Print one line a rule: id, severity, summary."""
     console = Console(highlight=False, soft_wrap=True)
     width = max(len(rule.id) for rule in rules)
     for rule in rules:
@@ -86,14 +85,14 @@ def _print_suggestion(console: Console, finding: Finding) -> None:
 
 
 def _circumstances(result: GateResult) -> list[str]:
-    asked = result.deepspeed
-    words = [f"DeepSpeed {asked.version or 'unknown'}, {asked.how}"]
+    deepspeed = result.deepspeed
+    found = [f"DeepSpeed {deepspeed.version or 'unknown'}, {deepspeed.how}"]
     if result.measured is not None and result.measured["tokens_per_s"] is not None:
         measured = result.measured
-        words.append(
+        found.append(
             f"{measured['evaluator']} {measured['tokens_per_s']:,.0f} tokens/s, peak "
             f"{format_gib(measured['peak_bytes'])}"
         )
     if result.accepted:
-        words.append(f"{len(result.accepted)} accepted")
-    return words
+        found.append(f"{len(result.accepted)} accepted")
+    return found

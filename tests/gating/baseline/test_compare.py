@@ -1,4 +1,4 @@
-"""A record that no longer stands for the config, the job or the environment."""
+"""A record that no longer describes the config, the job or the environment."""
 
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
@@ -17,7 +17,7 @@ from autotune.lint.finding import Finding, Verdict
 from tests.asked import gate_request
 from tests.gating.records import write
 
-RULES = {page.id for page in RULE_INFOS}
+RULES = {rule.id for rule in RULE_INFOS}
 
 
 def _gated(
@@ -25,7 +25,7 @@ def _gated(
 ) -> GateResult:
     chosen = write(folder / "ds_config.json", record["ds_config"] if config is None else config)
     written = write(folder / "record.json", record)
-    with patch("autotune.gating.baseline.drift.version", _as_recorded):
+    with patch("autotune.gating.baseline.compare.version", _as_recorded):
         return gate(gate_request(ds_config=str(chosen), baseline=written, **options))
 
 
@@ -47,19 +47,19 @@ def test_the_recorded_config_in_its_own_environment_passes(
     assert result.verdict is Verdict.OK
 
 
-def test_memory_is_judged_at_the_records_length_where_no_option_says_one(
+def test_memory_is_judged_at_the_records_length_if_no_option_gives_one(
     tmp_path: Path, record: dict[str, Any]
 ) -> None:
     record["workload"]["seq_len"] = 512
     record["model_settings"]["activation_checkpointing"] = True
     job: dict[str, Any] = {"model": "tiny", "gpus": 2, "gpu_memory": "80GiB"}
     known: dict[str, Any] = {"seq_len": 512, "activation_checkpointing": True}
-    open_, said = (_gated(tmp_path, record, **job | options) for options in ({}, known))
-    by_record, by_options = open_.answer.to_json(), said.answer.to_json()
+    open_, given = (_gated(tmp_path, record, **job | options) for options in ({}, known))
+    by_record, by_options = open_.answer.to_json(), given.answer.to_json()
     assert by_record is not None
     assert by_record == by_options
     assert {open_.job.facts[name].origin for name in known} == {Origin.RECORD}
-    assert {said.job.facts[name].origin for name in known} == {Origin.OPTION}
+    assert {given.job.facts[name].origin for name in known} == {Origin.OPTION}
 
 
 @pytest.mark.parametrize(
@@ -92,15 +92,15 @@ def test_each_kind_of_drift_is_a_warning_that_names_both(
     assert finding.field == field
     assert result.verdict is Verdict.WARNING
     if key != "workload.model.vocab_size":
-        told = value[0] if isinstance(value, list) else str(value)
-        assert told.lower().rpartition(" ")[2] in finding.message
+        recorded = value[0] if isinstance(value, list) else str(value)
+        assert recorded.lower().rpartition(" ")[2] in finding.message
 
 
 @pytest.mark.parametrize(
     ("device", "threads", "findings"),
     [("cpu", 4, ["environment.threads_per_rank"]), ("cpu", 8, []), ("none", 4, [])],
 )
-def test_cpu_threads_are_compared_where_the_optimizer_runs_on_the_cpu(
+def test_cpu_threads_are_compared_if_the_optimizer_runs_on_the_cpu(
     tmp_path: Path, record: dict[str, Any], device: str, threads: int, findings: list[str]
 ) -> None:
     key = "ds_config.zero_optimization.offload_optimizer"
@@ -112,14 +112,16 @@ def test_cpu_threads_are_compared_where_the_optimizer_runs_on_the_cpu(
         assert "the number of CPU threads a rank is 4, and the record" in finding.message
 
 
-def test_the_same_device_by_another_name_is_no_drift(
+def test_the_same_device_by_another_name_is_not_drift(
     tmp_path: Path, record: dict[str, Any]
 ) -> None:
     changed = dotted.updated(record, {"environment.devices": ["n cuda:3 NVIDIA H100 80GB HBM3"]})
     assert _of_record(_gated(tmp_path, changed, gpu_type="H100")) == []
 
 
-def test_the_size_alone_tells_another_model(tmp_path: Path, record: dict[str, Any]) -> None:
+def test_another_number_of_parameters_is_another_model(
+    tmp_path: Path, record: dict[str, Any]
+) -> None:
     result = _gated(tmp_path, record, params=6.7e9)
     assert [f.field for f in _of_record(result)] == ["workload.model"]
 
@@ -152,14 +154,16 @@ def test_versions_are_those_installed_here(tmp_path: Path, record: dict[str, Any
 
 
 @pytest.mark.parametrize(("days", "stale"), [(29, False), (31, True)])
-def test_numbers_grow_old(tmp_path: Path, record: dict[str, Any], days: int, stale: bool) -> None:
+def test_a_record_older_than_the_limit_is_an_error(
+    tmp_path: Path, record: dict[str, Any], days: int, stale: bool
+) -> None:
     record["created"] = (datetime.now(UTC) - timedelta(days=days)).isoformat()
     result = _gated(tmp_path, record, max_age_h=30 * 24.0)
     assert [f.rule for f in _of_record(result)] == ["stale-record"] * stale
     assert result.verdict is (Verdict.ERROR if stale else Verdict.OK)
 
 
-def test_without_a_limit_a_record_never_grows_old(tmp_path: Path, record: dict[str, Any]) -> None:
+def test_without_a_limit_any_age_passes(tmp_path: Path, record: dict[str, Any]) -> None:
     record["created"] = "2020-01-01T00:00:00+00:00"
     assert _of_record(_gated(tmp_path, record)) == []
 
@@ -197,7 +201,7 @@ def test_a_config_that_runs_alike_does_not_differ(tmp_path: Path, record: dict[s
 
 
 @pytest.mark.parametrize("planned", [True, False, None])
-def test_model_settings_are_compared_where_they_are_known(
+def test_model_settings_are_compared_if_they_are_known(
     tmp_path: Path, record: dict[str, Any], planned: bool | None
 ) -> None:
     record["model_settings"]["activation_checkpointing"] = False
@@ -206,7 +210,7 @@ def test_model_settings_are_compared_where_they_are_known(
     assert [f.field for f in _of_record(result)] == expected
 
 
-def test_training_arguments_tell_of_activation_checkpointing(
+def test_training_arguments_give_activation_checkpointing(
     tmp_path: Path, record: dict[str, Any]
 ) -> None:
     record["model_settings"]["activation_checkpointing"] = False
@@ -215,7 +219,9 @@ def test_training_arguments_tell_of_activation_checkpointing(
     assert "model-settings-differ" in [f.rule for f in _of_record(result)]
 
 
-def test_a_record_of_old_finds_its_config_beside_it(tmp_path: Path, record: dict[str, Any]) -> None:
+def test_a_record_of_an_older_version_takes_the_config_beside_it(
+    tmp_path: Path, record: dict[str, Any]
+) -> None:
     config = record.pop("ds_config")
     assert _of_record(_gated(tmp_path, record, config)) == []
 
@@ -223,7 +229,7 @@ def test_a_record_of_old_finds_its_config_beside_it(tmp_path: Path, record: dict
 def test_a_record_without_a_config_is_refused(tmp_path: Path, record: dict[str, Any]) -> None:
     chosen = write(tmp_path / "mine.json", record.pop("ds_config"))
     written = write(tmp_path / "record.json", record)
-    with pytest.raises(GateError, match="holds no ds_config, and there is none beside it"):
+    with pytest.raises(GateError, match=r"has no ds_config, and no ds_config\.json is beside it"):
         gate(gate_request(ds_config=str(chosen), baseline=written))
 
 
@@ -240,7 +246,7 @@ def test_a_record_without_a_config_is_refused(tmp_path: Path, record: dict[str, 
         ),
     ],
 )
-def test_what_is_no_record_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_a_file_that_is_not_a_record_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "record.json"
     path.write_text(text, encoding="utf-8")
     config = write(tmp_path / "ds_config.json", {"train_batch_size": 8})

@@ -1,4 +1,4 @@
-"""What was measured against what the record says."""
+"""Measured runs compared with the record."""
 
 import dataclasses
 import json
@@ -53,7 +53,7 @@ def _rules(measured: Measured, record: Record, max_regression: float | None = No
     return [f.rule for f in compare_measured(measured, record, max_regression=max_regression)]
 
 
-def test_a_sigterm_ends_it_as_ctrl_c_does(
+def test_a_sigterm_interrupts_as_ctrl_c_does(
     recorded: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class SignalledPool:
@@ -69,7 +69,7 @@ def test_a_sigterm_ends_it_as_ctrl_c_does(
             """Nothing to close."""
 
     before = signal.getsignal(signal.SIGTERM)
-    # Else a signal that nobody takes would end the tests.
+    # An unhandled signal would end the tests.
     signal.signal(signal.SIGTERM, lambda *_: None)
     monkeypatch.setattr("autotune.pool.pool.Pool", SignalledPool)
     subject = Subject(config=dict(recorded.ds_config))
@@ -120,7 +120,7 @@ def test_a_record_of_one_run_needs_an_allowance(tmp_path: Path, recorded: Record
     assert _rules(measured, one, 0.2) == []
 
 
-def test_a_record_too_noisy_to_tell_anything_says_so(tmp_path: Path, recorded: Record) -> None:
+def test_a_record_too_noisy_to_compare_is_a_warning(tmp_path: Path, recorded: Record) -> None:
     noisy = dataclasses.replace(recorded, tokens_per_s=Interval(1000.0, 700.0, 1300.0))
     (finding,) = compare_measured(_measured(tmp_path / "s", 500), noisy, max_regression=None)
     assert finding.severity is Severity.WARNING
@@ -131,7 +131,7 @@ def test_a_record_too_noisy_to_tell_anything_says_so(tmp_path: Path, recorded: R
 
 
 @pytest.mark.parametrize(
-    ("peak_bytes", "least", "fatter"),
+    ("peak_bytes", "least", "higher"),
     [
         (1000, 950, False),
         (1050, 950, False),
@@ -140,12 +140,12 @@ def test_a_record_too_noisy_to_tell_anything_says_so(tmp_path: Path, recorded: R
         (1011, 1000, True),
     ],
 )
-def test_fatter_than_the_records_runs_differed_fails(
-    tmp_path: Path, recorded: Record, peak_bytes: int, least: int, fatter: bool
+def test_a_peak_above_the_spread_of_the_records_runs_fails(
+    tmp_path: Path, recorded: Record, peak_bytes: int, least: int, higher: bool
 ) -> None:
     measured = _measured(tmp_path / "s", 1000, peak_bytes)
     changed = dataclasses.replace(recorded, memory={**recorded.memory, "peak_bytes_least": least})
-    assert _rules(measured, changed) == ["measured-fatter"] * fatter
+    assert _rules(measured, changed) == ["measured-fatter"] * higher
 
 
 def test_a_run_that_fails_is_an_error_with_its_reason(tmp_path: Path, recorded: Record) -> None:
@@ -168,11 +168,11 @@ def test_a_config_with_errors_is_not_run(tmp_path: Path, record: dict[str, Any])
     assert "not-measured" in [finding.rule for finding in result.findings]
 
 
-def test_what_cannot_be_measured_is_refused_before_anything_is_announced(
+def test_a_modelled_record_is_refused_before_the_config_is_read(
     tmp_path: Path, record: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = write(tmp_path / "ds_config.json", record["ds_config"])
-    # Fails to be read as a config too, and that is not looked at any more.
+    # This one cannot be read as a config either, which is checked later.
     (tmp_path / "broken.json").write_text("{", encoding="utf-8")
     modelled = write(tmp_path / "modelled.json", record | {"evaluator": "modelled"})
     for file in (config, tmp_path / "broken.json"):
@@ -183,25 +183,25 @@ def test_what_cannot_be_measured_is_refused_before_anything_is_announced(
         assert fault.startswith(f"--measure: the numbers of {modelled} are modelled")
 
 
-def test_runs_are_announced_once_nothing_stands_in_their_way(
+def test_runs_are_announced_if_the_config_has_no_errors(
     tmp_path: Path, record: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    announced: list[str] = []
 
     def measure_nothing(*_: object, **__: object) -> Measured:
-        assert told == ["measuring: two runs, as the record's were run"]
+        assert announced == ["measuring: two runs, as the record's were run"]
         raise ConfigError("no pool here")
 
     monkeypatch.setattr("autotune.gating.baseline.measure.measure", measure_nothing)
     config = write(tmp_path / "ds_config.json", record["ds_config"])
     written = write(tmp_path / "record.json", record)
     asked = gate_request(ds_config=str(config), baseline=written, measure=True)
-    result = gate(asked, on_start=told.append)
+    result = gate(asked, on_start=announced.append)
     assert "nothing was measured: no pool here" in [f.message for f in result.findings]
     write(config, record["ds_config"] | {"bf16": {"enabledd": True}})
-    told.clear()
-    assert gate(asked, on_start=told.append).verdict is Verdict.ERROR
-    assert told == []
+    announced.clear()
+    assert gate(asked, on_start=announced.append).verdict is Verdict.ERROR
+    assert announced == []
 
 
 @pytest.mark.ray

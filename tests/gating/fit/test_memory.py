@@ -36,7 +36,7 @@ def judged(case: Case, scratch: Path) -> Judgement:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.folder.name)
-def test_a_case_gets_its_verdict_for_the_fields_at_fault(case: Case, tmp_path: Path) -> None:
+def test_a_case_gets_its_verdict_and_fields(case: Case, tmp_path: Path) -> None:
     judgement = judged(case, tmp_path)
     found = judgement.findings
     assert verdict(judgement) in case.verdicts, found
@@ -72,7 +72,7 @@ def test_memory_is_what_plan_prints(tmp_path: Path) -> None:
     assert device == {k: v for k, v in planned["device"].items() if k not in unlike}
 
 
-def test_a_finding_says_what_was_predicted_and_what_is_there() -> None:
+def test_a_finding_has_prediction_and_available_memory() -> None:
     (finding,) = judge(config(3), device="a100-40gb", gpus=1).findings
     assert (finding.rule, finding.severity) == ("device-memory", Severity.ERROR)
     assert finding.message.startswith(
@@ -82,7 +82,7 @@ def test_a_finding_says_what_was_predicted_and_what_is_there() -> None:
     assert "a100-40gb has 39.4 GiB; most is moments 50.2, master weights 25.1" in finding.message
 
 
-def test_unknown_checkpointing_is_an_error_only_if_it_would_not_help() -> None:
+def test_unknown_checkpointing_is_an_error_only_if_it_does_not_help() -> None:
     """1.3B on a T4: too much at any setting; 7B at stage 3: only the activations are."""
     assert verdict(judge(config(1), model="1.3b", device="t4", gpus=1)) is Verdict.ERROR
     wide = config(3, micro=16)
@@ -116,7 +116,7 @@ def test_the_odds_fall_as_the_card_shrinks() -> None:
     )
 
 
-def test_where_trained_parameters_lie_is_unknown_too() -> None:
+def test_the_place_of_trained_parameters_is_open_too() -> None:
     """TensorAuto/OpenTau#429: a frozen 33B, of which 0.91B are trained."""
     frozen: dict[str, Any] = {"model": 34.3e9, "trainable_params": 910_000_000, "seq_len": 201}
     message = judge(config(2, micro=28), **frozen).findings[0].message
@@ -125,27 +125,27 @@ def test_where_trained_parameters_lie_is_unknown_too() -> None:
     assert verdict(judge(config(2), device="a100-40gb", **frozen)) is Verdict.ERROR
 
 
-def test_checkpoints_on_the_host_are_no_certain_need() -> None:
+def test_checkpoints_on_the_host_are_not_certain_to_need_memory() -> None:
     wide = config(3, micro=64)
-    said: dict[str, Any] = {"activation_checkpointing": True, "model": "13b"}
-    assert verdict(judge(wide, **said)) is Verdict.ERROR
+    options: dict[str, Any] = {"activation_checkpointing": True, "model": "13b"}
+    assert verdict(judge(wide, **options)) is Verdict.ERROR
     away = wide | {"activation_checkpointing": {"cpu_checkpointing": True}}
-    assert verdict(judge(away, **said)) is Verdict.WARNING
+    assert verdict(judge(away, **options)) is Verdict.WARNING
 
 
 def test_two_copies_of_the_weights_need_not_fit() -> None:
     """13B with its optimizer on the host: 24 GiB of weights on a card of 39."""
-    said: dict[str, Any] = {"model": "13b", "device": "a100-40gb"}
-    judgement = judge(config(2, **OFFLOAD), activation_checkpointing=True, **said)
+    options: dict[str, Any] = {"model": "13b", "device": "a100-40gb"}
+    judgement = judge(config(2, **OFFLOAD), activation_checkpointing=True, **options)
     assert verdict(judgement) is Verdict.OK
 
 
-def test_an_assumed_shape_is_sure_of_its_states_only() -> None:
+def test_of_an_assumed_shape_only_the_states_are_certain() -> None:
     """All activations of a 7B: too many for its real shape, perhaps for another one."""
     wide = config(3, micro=7)
-    said: dict[str, Any] = {"gpus": 8, "activation_checkpointing": False}
-    assert verdict(judge(wide, model="7b", **said)) is Verdict.ERROR
-    assumed = judge(wide, model=6.74e9, **said)
+    options: dict[str, Any] = {"gpus": 8, "activation_checkpointing": False}
+    assert verdict(judge(wide, model="7b", **options)) is Verdict.ERROR
+    assumed = judge(wide, model=6.74e9, **options)
     assert verdict(assumed) is Verdict.WARNING
     assert assumed.memory is not None
     assert assumed.memory["answer"] == "not_judged"
@@ -160,7 +160,9 @@ def test_an_assumed_shape_is_sure_of_its_states_only() -> None:
         ({"pipeline_stages": 16}, "8 GPUs are not a multiple of 16"),
     ],
 )
-def test_what_is_not_known_is_not_judged(launch: dict[str, Any], named: str) -> None:
+def test_a_job_with_missing_or_contradictory_facts_is_not_judged(
+    launch: dict[str, Any], named: str
+) -> None:
     judgement = judge(config(2), **launch)
     assert (judgement.findings, judgement.memory) == ((), None)
     assert named in str(judgement.answer.reason)
@@ -189,7 +191,7 @@ def test_a_config_that_cannot_be_read_is_not_judged(ds_config: dict[str, Any]) -
     assert str(judgement.answer.reason).startswith("memory is not judged: ")
 
 
-def test_auto_is_what_hugging_face_makes_of_it(tmp_path: Path) -> None:
+def test_auto_is_what_hugging_face_fills_in(tmp_path: Path) -> None:
     arguments = {"per_device_train_batch_size": 16, "bf16": True, "gradient_checkpointing": False}
     file = tmp_path / "args.json"
     file.write_text(json.dumps(arguments), encoding="utf-8")
@@ -201,7 +203,7 @@ def test_auto_is_what_hugging_face_makes_of_it(tmp_path: Path) -> None:
     assert fields(filled) == ["train_micro_batch_size_per_gpu"]
 
 
-def test_tensor_parallelism_leaves_zero_nothing_to_shard() -> None:
+def test_tensor_parallelism_replaces_sharding_by_zero() -> None:
     alone, split = (judge(config(2), model=4e10, tensor_parallel=n) for n in (1, 8))
     assert alone.memory is not None
     assert split.memory is not None
@@ -247,14 +249,14 @@ def test_a_host_that_is_too_small_names_the_offloads() -> None:
 
 def test_more_nodes_share_the_host_memory_out() -> None:
     ds_config = config(3, **OFFLOAD)
-    said: dict[str, Any] = {"model": "13b", "gpus": 16, "host_gib": 200}
-    one, four = (judge(ds_config, nodes=nodes, **said).findings for nodes in (1, 4))
+    options: dict[str, Any] = {"model": "13b", "gpus": 16, "host_gib": 200}
+    one, four = (judge(ds_config, nodes=nodes, **options).findings for nodes in (1, 4))
     assert [finding.rule for finding in one] == ["host-memory"]
     assert "host-memory" not in [finding.rule for finding in four]
 
 
 @pytest.mark.parametrize(("optimizer", "moments"), [("AdamW8bit", 1 / 4), ("adafactor", 0)])
-def test_the_programs_own_optimizer_counts(optimizer: str, moments: float) -> None:
+def test_the_optimizer_of_the_program_counts(optimizer: str, moments: float) -> None:
     own = config(2)
     del own["optimizer"]
     plain, other = (
@@ -271,7 +273,7 @@ def test_the_programs_own_optimizer_counts(optimizer: str, moments: float) -> No
     assert most(other) == pytest.approx(moments * most(plain), rel=0.01)
 
 
-def test_an_accelerate_config_is_judged_as_what_is_built_of_it(tmp_path: Path) -> None:
+def test_an_accelerate_config_is_judged_as_the_ds_config_that_it_becomes(tmp_path: Path) -> None:
     text = """
 distributed_type: DEEPSPEED
 mixed_precision: bf16
@@ -328,7 +330,7 @@ def test_frozen_parameters_of_a_traced_family_are_not_judged() -> None:
     ],
     ids=["encoder-decoder", "vision", "deep"],
 )
-def test_a_config_of_a_model_that_is_not_judged_is_checked_all_the_same(
+def test_a_config_is_checked_although_its_model_is_not_judged(
     model: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
     wrong = config(2) | {"train_batch_size": 7, "gradient_accumulation_steps": 1}
@@ -357,7 +359,7 @@ print([m for m in ("torch", "deepspeed", "transformers") if m in sys.modules])
     assert done.stdout.splitlines() == ["[]"]
 
 
-def test_no_config_whatever_ends_in_an_exception(tmp_path: Path) -> None:
+def test_no_mutated_config_raises(tmp_path: Path) -> None:
     arguments = tmp_path / "args.json"
     arguments.write_text('{"fp16": true, "per_device_train_batch_size": "x", "optim": 3}')
     launches: list[dict[str, Any]] = [

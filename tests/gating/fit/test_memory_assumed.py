@@ -1,4 +1,4 @@
-"""What a memory answer takes for what was left open, and what it reports of that."""
+"""What a memory answer assumes for facts that are not given, and how it reports that."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ SEQ_LEN = "sequence length 2048 (preset; --seq-len not given)"
 MICRO_BATCH = "micro batch 8 (Trainer default; --hf-args not given)"
 
 
-def test_auto_is_the_trainers_default_and_is_named() -> None:
+def test_auto_is_the_trainers_default_and_is_reported() -> None:
     judgement = judge(config(3, micro="auto"), launcher=Launcher.HF, activation_checkpointing=True)
     assert judgement.answer.answer is Answer.FITS
     assert judgement.answer.assumed == (MICRO_BATCH,)
@@ -32,7 +32,7 @@ def test_auto_that_fits_only_below_the_trainers_default_is_not_judged() -> None:
     assert never.answer.answer is Answer.DOES_NOT_FIT
 
 
-def test_a_micro_batch_that_nobody_gives_is_not_judged() -> None:
+def test_a_micro_batch_that_is_not_given_is_not_judged() -> None:
     without = config(3)
     del without["train_micro_batch_size_per_gpu"]
     judgement = judge(without, activation_checkpointing=True)
@@ -68,14 +68,14 @@ def test_nothing_fits_under_an_assumed_sequence_length(
     )
 
 
-def test_the_finding_says_what_it_rests_on_and_what_would_settle_it() -> None:
+def test_the_finding_has_its_assumptions_and_the_options_that_settle_it() -> None:
     (finding,) = judge(config(3), seq_len=None, activation_checkpointing=True).findings
     assert finding.severity is Severity.WARNING
     assert finding.message.endswith(f"(assumed: {SEQ_LEN})")
     assert str(finding.suggestion) == "give --seq-len"
 
 
-def test_a_precision_that_the_trainers_arguments_decide_is_named(tmp_path: Path) -> None:
+def test_a_precision_from_the_trainers_arguments_is_not_an_assumption(tmp_path: Path) -> None:
     arguments = tmp_path / "args.json"
     arguments.write_text(json.dumps({"bf16": True}), encoding="utf-8")
     assumed = ("precision bf16 (preset; --precision not given)",)

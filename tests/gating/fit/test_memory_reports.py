@@ -1,8 +1,8 @@
-"""Runs that people reported, with only what they said: nothing that ran may be an error.
+"""Publicly reported runs, with only the facts of the report: nothing that ran may be an error.
 
-The sources are public threads and benchmark pages; sizes of a node's host and bucket sizes are
-given where the thread does. A job that ran out must not be an error at any price: where what made
-it run out was not said, a warning or nothing is all there is.
+The sources are public threads and benchmark pages; host memory and bucket sizes are given if the
+thread gives them. A job that ran out of memory need not be an error: if the report leaves out the
+cause, a warning or nothing is enough.
 """
 
 from dataclasses import dataclass
@@ -38,11 +38,11 @@ HF_BLOG = "huggingface/blog zero-deepspeed-fairscale.md, accelerate-deepspeed.md
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A run, as far as it was described."""
+    """A run, as far as the report describes it."""
 
     source: str
     model: float | ModelShape
-    """A number of parameters where that is all that was said."""
+    """A number of parameters if the report gives nothing else."""
     gpus: int
     device: str
     ds_config: dict[str, Any]
@@ -224,16 +224,16 @@ def judgement(number: int) -> Judgement:
 
 
 @pytest.mark.parametrize("number", range(len(RAN)), ids=lambda number: str(RAN[number]))
-def test_what_ran_is_no_error(number: int) -> None:
+def test_a_run_that_trained_is_not_an_error(number: int) -> None:
     assert verdict(judgement(number)) is not Verdict.ERROR, RAN[number].source
 
 
-def test_most_of_what_ran_gets_no_word() -> None:
-    """Warnings are for what is near its card or its host, or depends on what is not known."""
+def test_most_runs_that_trained_get_no_finding() -> None:
+    """A warning means near the limit of card or host, or that a fact is not known."""
     quiet = [
         number
         for number in range(len(RAN))
-        # Without a sequence length that alone is a warning.
+        # A missing sequence length alone is a warning.
         if all(
             str(finding.suggestion).startswith("give --seq-len")
             for finding in judgement(number).findings
@@ -266,12 +266,12 @@ def wide_gpt(hidden: int, layers: int) -> ModelShape:
         (1.5e9, "1 x titan-rtx", config(0, **FP16), {}),
     ],
 )
-def test_what_could_not_start_is_an_error(
+def test_a_run_that_could_not_start_is_an_error(
     model: float | ModelShape, on: str, ds_config: dict[str, Any], launch: dict[str, Any]
 ) -> None:
     gpus, _, device = on.partition(" x ")
-    said: dict[str, Any] = {"gpus": int(gpus), "seq_len": None} | launch
-    assert verdict(judge(ds_config, model=model, device=device, **said)) is Verdict.ERROR
+    options: dict[str, Any] = {"gpus": int(gpus), "seq_len": None} | launch
+    assert verdict(judge(ds_config, model=model, device=device, **options)) is Verdict.ERROR
 
 
 @pytest.mark.parametrize(
@@ -298,9 +298,9 @@ def test_a_higher_stage_may_need_more() -> None:
     need = []
     for stage in (0, 2):
         ds_config = config(stage, micro=39, overlap_comm=True, **FP16)
-        said: dict[str, Any] = {"gpus": 4, "nodes": 2, "seq_len": 128}
+        options: dict[str, Any] = {"gpus": 4, "nodes": 2, "seq_len": 128}
         memory = judge(
-            ds_config, model=5e7, device="t4", activation_checkpointing=False, **said
+            ds_config, model=5e7, device="t4", activation_checkpointing=False, **options
         ).memory
         assert memory is not None
         need.append(memory["device"]["peak_allocated_bytes"])
@@ -308,7 +308,7 @@ def test_a_higher_stage_may_need_more() -> None:
 
 
 @pytest.mark.parametrize(("gpus", "gigabytes"), [(4, 165), (8, 178)])
-def test_host_memory_is_what_a_report_saw(gpus: int, gigabytes: float) -> None:
+def test_host_memory_is_what_a_report_measured(gpus: int, gigabytes: float) -> None:
     """CVI-SZU/Linly#83: 7B with both offloads took more than 160 GB with 4 GPUs, 178 GB with 8."""
     ds_config = config(3, **ALL_CPU, **FP16)
     memory = judge(ds_config, model=6.7e9, device="a100-40gb", gpus=gpus, host_gib=512).memory

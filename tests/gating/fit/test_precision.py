@@ -11,7 +11,7 @@ FP16: dict[str, Any] = {"fp16": {"enabled": True}}
 
 
 @pytest.mark.parametrize(
-    ("ds_config", "device", "told"),
+    ("ds_config", "device", "expected"),
     [
         (BF16, "v100-32gb", ["warning bf16.enabled"]),
         (BF16, "t4", ["warning bf16.enabled"]),
@@ -24,14 +24,14 @@ FP16: dict[str, Any] = {"fp16": {"enabled": True}}
         (BF16, None, []),
     ],
 )
-def test_a_precision_needs_its_units(
-    ds_config: dict[str, Any], device: str | None, told: list[str]
+def test_a_precision_without_hardware_units_is_reported(
+    ds_config: dict[str, Any], device: str | None, expected: list[str]
 ) -> None:
     found = precision_findings(subject(ds_config), None if device is None else find_device(device))
-    assert [f"{finding.severity} {finding.field}" for finding in found] == told
+    assert [f"{finding.severity} {finding.field}" for finding in found] == expected
 
 
-def test_the_message_says_value_device_and_way_out() -> None:
+def test_the_message_has_value_device_and_suggestion() -> None:
     [finding] = precision_findings(subject(BF16), find_device("v100-32gb"))
     assert finding.message.startswith("bf16.enabled=true: v100-32gb has no bf16 units")
     assert finding.suggestion is not None

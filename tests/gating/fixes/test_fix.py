@@ -1,4 +1,4 @@
-"""`--fix`: safe suggestions applied, and nothing else."""
+"""`--fix` applies safe fixes and nothing else."""
 
 import json
 from pathlib import Path
@@ -56,7 +56,7 @@ def test_a_file_without_a_last_line_break_keeps_the_diff_readable() -> None:
     assert "}-" not in diff
 
 
-def test_what_is_ignored_or_only_a_person_can_decide_stays() -> None:
+def test_ignored_findings_and_findings_without_a_fix_stay() -> None:
     request = gate_request(ds_config="c.json", ignore=frozenset({"unknown-key"}))
     fixed = fix_config(request, TEXT.encode())
     assert "reduce_bucket_syze" in fixed.after
@@ -64,7 +64,7 @@ def test_what_is_ignored_or_only_a_person_can_decide_stays() -> None:
     assert _fixed(undecidable).after == undecidable
 
 
-def test_real_hjson_is_refused_and_can_be_written_anew() -> None:
+def test_real_hjson_is_refused_and_can_be_rewritten() -> None:
     hjson = TEXT.replace('"stage"', "stage")
     with pytest.raises(GateError, match=r"comments and formatting would be lost; .*--fix-output"):
         _fixed(hjson)
@@ -76,18 +76,18 @@ def test_real_hjson_is_refused_and_can_be_written_anew() -> None:
     }
 
 
-def test_what_cannot_be_read_is_left_as_it_is() -> None:
+def test_a_text_that_cannot_be_read_is_unchanged() -> None:
     broken = '{"train_batch_size": [1'
     assert _fixed(broken).after == broken
 
 
-def test_an_accelerate_yaml_is_not_touched() -> None:
+def test_an_accelerate_yaml_is_unchanged() -> None:
     text = "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 2\n"
     assert _fixed(text, name="accelerate.yaml").after == text
 
 
-def test_an_edit_that_does_not_read_back_is_not_taken() -> None:
-    """A config inside another file: a new key of it would land outside."""
+def test_an_edit_that_does_not_read_back_is_discarded() -> None:
+    """A config inside another file: a new key would be written outside of it."""
     text = '{"deepspeed": {"train_batch_size": 8}, "model": "x"}'
     document = read_subject(text.encode(), gate_request(ds_config="train.json"))
     assert document.subject is not None
@@ -96,8 +96,8 @@ def test_an_edit_that_does_not_read_back_is_not_taken() -> None:
     assert _edited_or_none(text, wanted, document) is None
 
 
-def test_every_fix_of_the_cases_mends_its_own_finding() -> None:
-    """Whatever rule a fix comes from: applied, the same finding is gone and no error is new."""
+def test_every_fix_of_the_cases_removes_its_own_finding() -> None:
+    """After a fix its finding is gone and no new error appears, for every rule."""
     folders = sorted((Path(__file__).parents[2] / "cases").glob("*/ds_config.json"))
     assert len(folders) > 40
     num_fixed = 0
@@ -107,9 +107,9 @@ def test_every_fix_of_the_cases_mends_its_own_finding() -> None:
         fixed = fix_config(request, text, rewrite=True)
         before = {(f.rule, f.field) for f in gate(request, text=text).findings}
         after = gate(request, text=fixed.after.encode()).findings
-        mended = {(f.rule, f.field) for f in fixed.fixed}
-        assert not mended & {(f.rule, f.field) for f in after if f.fix is not None}, path
+        applied = {(f.rule, f.field) for f in fixed.fixed}
+        assert not applied & {(f.rule, f.field) for f in after if f.fix is not None}, path
         new = {(f.rule, f.field) for f in after if f.severity == "error"} - before
         assert new == set(), path
-        num_fixed += len(mended)
+        num_fixed += len(applied)
     assert num_fixed > 10

@@ -1,4 +1,4 @@
-"""Changing a JSON text and nothing of it that was not to be changed."""
+"""Edits of a JSON text change nothing else."""
 
 import json
 from typing import Any
@@ -49,13 +49,13 @@ def test_true_and_one_are_two_values() -> None:
     assert edited(TEXT, HELD, _with(zero_optimization=zero)) == expected
 
 
-def test_a_removed_key_takes_its_line_comma_and_remark_with_it() -> None:
+def test_a_key_is_removed_with_its_line_comma_and_comment() -> None:
     after = {key: value for key, value in HELD.items() if key != "train_batch_size"}
     expected = TEXT.replace('    "train_batch_size": 64,  # sixty-four\n', "")
     assert edited(TEXT, HELD, after) == expected
 
 
-def test_the_last_key_of_a_section_takes_the_comma_before_it() -> None:
+def test_the_last_key_is_removed_with_the_comma_before_it() -> None:
     zero = {"stage": 3, "overlap_comm": True}
     expected = TEXT.replace(',\n        "reduce_bucket_syze": 5e8\n', "\n")
     assert edited(TEXT, HELD, _with(zero_optimization=zero)) == expected
@@ -72,12 +72,12 @@ def test_a_new_section_is_indented_as_the_file_is() -> None:
     assert changed.endswith('"fp16": {},\n    "bf16": {\n        "enabled": true\n    }\n}\n')
 
 
-def test_a_key_in_an_empty_section() -> None:
+def test_a_key_is_added_to_an_empty_section() -> None:
     changed = edited(TEXT, HELD, _with(fp16={"enabled": False}))
     assert '"fp16": {"enabled": false},' in changed
 
 
-def test_line_breaks_stay_those_of_windows() -> None:
+def test_windows_line_breaks_stay() -> None:
     text = TEXT.replace("\n", "\r\n")
     zero = {"stage": 2, "overlap_comm": True, "zenflow": {"topk_ratio": 0.1}}
     changed = edited(text, HELD, _with(zero_optimization=zero))
@@ -90,7 +90,7 @@ def test_line_breaks_stay_those_of_windows() -> None:
 @pytest.mark.parametrize(
     "text", ["{a: 1}", "{'a': 1}", '{"a": 1', "", "[1]", '{"a" 1}', '{"b": 1}'], ids=repr
 )
-def test_what_is_no_json_is_left_alone(text: str) -> None:
+def test_a_text_that_is_not_json_is_refused(text: str) -> None:
     with pytest.raises(NotEditableError):
         edited(text, {"a": 1}, {"a": 2})
 
@@ -107,7 +107,7 @@ _configs = st.recursive(
 
 
 @given(_configs, _configs, st.sampled_from([None, 2, 4, "\t"]))
-def test_any_change_reads_back_as_what_it_should_be(
+def test_any_edited_text_reads_back_as_the_new_config(
     before: dict[str, Any], after: dict[str, Any], indent: int | str | None
 ) -> None:
     text = json.dumps(before, indent=indent)

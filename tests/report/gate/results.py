@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from autotune.gating.result import AskedDeepSpeed, GateResult
+from autotune.gating.result import DeepSpeedSource, GateResult
 from autotune.job.job import Job
 from autotune.job.resolve import resolve_job
 from autotune.lint.finding import Finding, Fix, Severity
@@ -42,7 +42,7 @@ def result(*findings: Finding, **changes: Any) -> GateResult:
             "findings": findings,
             "answer": MemoryAnswer(answer=Answer.NOT_JUDGED, reason="give --model or --params"),
             "job": resolve_job(Job()),
-            "deepspeed": AskedDeepSpeed(version="0.19.8", how="table of fields"),
+            "deepspeed": DeepSpeedSource(version="0.19.8", how="table of fields"),
             **changes,
         }
     )

@@ -38,7 +38,7 @@ def test_findings_are_grouped_worst_first(capsys: pytest.CaptureFixture[str]) ->
 def test_one_suggestion_of_several_findings_is_printed_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    other = replace(WARNING, message="another place", suggestion="a way out")
+    other = replace(WARNING, message="another place", suggestion="a suggestion")
     print_result(result(replace(other, message="a place"), other, replace(other, rule="type")))
     lines = _printed(capsys).splitlines()
     assert [line.startswith("    -> ") for line in lines] == [False] * 3 + [

@@ -12,9 +12,8 @@ from autotune.gating.result import DEVICE_MEMORY
 from autotune.gating.rules import all_rules
 from autotune.planning.memory_answer import MemoryAnswer
 from autotune.predict.memory.fit import Answer
-from autotune.report.gate import WRITERS
+from autotune.report.gate import WRITERS, json_object
 from autotune.report.gate.github import github_annotations
-from autotune.report.gate.json_object import json_object
 from autotune.report.gate.junit import junit_xml
 from autotune.report.gate.sarif import sarif_log
 from tests.gating.judging import config, judge

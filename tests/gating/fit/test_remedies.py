@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from autotune import dotted
-from autotune.gating.fit.cheapest_remedies import Change, cheapest_changes, suggestion
+from autotune.gating.fit.remedies import Change, cheapest_changes, suggestion
 from autotune.planning.planned_job import PlannedJob
 from autotune.predict.memory.fit import Answer, Fit
 from tests.gating.judging import config, judge, planned
@@ -13,7 +13,7 @@ OFFLOAD: dict[str, Any] = {"offload_optimizer": {"device": "cpu"}}
 
 
 def over(ds_config: dict[str, Any], **options: Any) -> tuple[PlannedJob, Fit]:
-    """Return a job that does not fit, and how it fits."""
+    """Return a job that does not fit, and its fit."""
     job = planned(ds_config, **options)
     fit = job.fit(job.settings[-1])
     assert fit.answer is not Answer.FITS
@@ -53,14 +53,14 @@ JOBS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.fixture(params=JOBS, ids=str)
 def found(request: pytest.FixtureRequest) -> tuple[PlannedJob, Fit, tuple[Change, ...]]:
-    ds_config, told = JOBS[request.param]
-    job, fit = over(ds_config, **told)
+    ds_config, options = JOBS[request.param]
+    job, fit = over(ds_config, **options)
     changes = cheapest_changes(job, fit)
     assert changes
     return job, fit, changes
 
 
-def test_with_a_change_the_job_fits_by_replay_too(
+def test_a_changed_job_fits_by_replay_too(
     found: tuple[PlannedJob, Fit, tuple[Change, ...]],
 ) -> None:
     job, fit, changes = found
@@ -87,7 +87,7 @@ def test_the_cheapest_comes_first(found: tuple[PlannedJob, Fit, tuple[Change, ..
     assert speeds == sorted(speeds, reverse=True)
 
 
-def test_no_change_holds_another_one(found: tuple[PlannedJob, Fit, tuple[Change, ...]]) -> None:
+def test_no_change_contains_another(found: tuple[PlannedJob, Fit, tuple[Change, ...]]) -> None:
     _, _, changes = found
     texts = [{remedy.kind: remedy.put for remedy in change.remedies} for change in changes]
     for one in texts:
@@ -95,10 +95,10 @@ def test_no_change_holds_another_one(found: tuple[PlannedJob, Fit, tuple[Change,
         assert not any(other.items() <= one.items() for other in others)
 
 
-def test_what_only_the_formulas_let_pass_is_not_offered() -> None:
-    """A third of a stage 3 job's peak may be lost to fragmentation, which a replay sees."""
-    ds_config, told = JOBS["fragmented"]
-    job, fit = over(ds_config, **told)
+def test_a_change_that_fits_by_formulas_alone_is_not_suggested() -> None:
+    """Fragmentation may add a third to the peak of a stage 3 job; only a replay shows it."""
+    ds_config, options = JOBS["fragmented"]
+    job, fit = over(ds_config, **options)
     one = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4}
     assert job.screen(job.training(fit.settings, one)).fits
     changed = replace(job, ds_config=dotted.updated(job.ds_config, one))
@@ -106,9 +106,9 @@ def test_what_only_the_formulas_let_pass_is_not_offered() -> None:
     assert one not in [change.put for change in cheapest_changes(job, fit)]
 
 
-def test_three_ways_where_there_are_three() -> None:
-    ds_config, told = JOBS["too many activations"]
-    lines = suggestion(*over(ds_config, **told)).splitlines()
+def test_at_most_three_changes_are_suggested() -> None:
+    ds_config, options = JOBS["too many activations"]
+    lines = suggestion(*over(ds_config, **options)).splitlines()
     assert len(lines) == 3
     assert lines[1].startswith(
         "train_micro_batch_size_per_gpu: 2, gradient_accumulation_steps: 32 (predicted: -"
@@ -117,7 +117,7 @@ def test_three_ways_where_there_are_three() -> None:
     assert all("(predicted: " in line for line in lines)
 
 
-def test_checkpointing_is_offered_only_where_it_is_not_on() -> None:
+def test_checkpointing_is_suggested_only_if_it_is_not_on() -> None:
     wide = config(3, micro=16)
     (unknown,) = judge(wide).findings
     assert "activation checkpointing in the model (predicted: -" in str(unknown.suggestion)
@@ -125,7 +125,7 @@ def test_checkpointing_is_offered_only_where_it_is_not_on() -> None:
     assert "activation checkpointing in" not in str(known.suggestion)
 
 
-def test_more_devices_are_offered_and_what_becomes_of_the_batch() -> None:
+def test_more_devices_are_suggested_with_their_accumulation() -> None:
     one = suggestion(*over(config(3), gpus=1))
     assert "2 x a100-80gb instead of 1, the global batch grows with them (predicted: x" in one
     steps = config(3, gradient_accumulation_steps=4)
@@ -133,7 +133,7 @@ def test_more_devices_are_offered_and_what_becomes_of_the_batch() -> None:
     assert "2 x a100-80gb instead of 1, gradient_accumulation_steps: 2 (predicted: x" in four
 
 
-def test_devices_that_split_a_model_are_counted_whole() -> None:
+def test_devices_that_split_a_model_are_suggested_in_whole_groups() -> None:
     ds_config = config(2, fp16={"enabled": True}, bf16={"enabled": False})
     text = suggestion(
         *over(ds_config, model="34b", device="v100-32gb", tensor_parallel=8, seq_len=128)
@@ -143,35 +143,35 @@ def test_devices_that_split_a_model_are_counted_whole() -> None:
     assert number % 8 == 0
 
 
-def test_a_program_with_its_own_optimizer_is_not_offered_the_cpus() -> None:
+def test_an_optimizer_without_a_cpu_version_is_not_offloaded() -> None:
     ds_config = config(2)
     del ds_config["optimizer"]
     text = suggestion(*over(ds_config, gpus=1, client_optimizer="Adafactor", device="t4"))
     assert "offload_optimizer" not in text
 
 
-def test_a_device_of_unknown_speed_still_has_ways_out() -> None:
-    ds_config, told = JOBS["too many activations"]
-    job, fit = over(ds_config, **told)
+def test_a_device_of_unknown_speed_still_gets_suggestions() -> None:
+    ds_config, options = JOBS["too many activations"]
+    job, fit = over(ds_config, **options)
     memory_alone = replace(job, device=replace(job.device, bf16_flops=0.0, fp32_flops=0.0))
     lines = suggestion(memory_alone, fit).splitlines()
     assert lines[0] == "activation checkpointing in the model (predicted: 46 of 79 GiB)"
     assert "tokens/s" not in "".join(lines)
 
 
-def test_a_pipeline_is_not_offered_stages_that_it_refuses() -> None:
+def test_a_pipeline_gets_no_stage_that_it_refuses() -> None:
     text = suggestion(*over(config(1), model="34b", device="a100-40gb", pipeline_stages=4))
     assert "zero_optimization.stage" not in text
 
 
-def test_a_full_host_is_relieved() -> None:
-    ds_config, told = JOBS["host"]
-    text = suggestion(*over(ds_config, **told))
+def test_a_full_host_gets_less_offload() -> None:
+    ds_config, options = JOBS["host"]
+    text = suggestion(*over(ds_config, **options))
     assert text.splitlines()[0].startswith('zero_optimization.offload_optimizer.device: "none"')
 
 
-def test_nothing_helps_a_model_without_zero_on_a_small_card() -> None:
-    told: dict[str, Any] = {"model": "70b", "device": "t4", "gpus": 1, "host_gib": 16}
-    assert suggestion(*over(config(0), **told)) == (
-        "no change of one or two keys makes it fit, nor do 4,096 GPUs: a smaller model"
+def test_a_model_that_no_change_makes_fit_gets_a_plain_answer() -> None:
+    options: dict[str, Any] = {"model": "70b", "device": "t4", "gpus": 1, "host_gib": 16}
+    assert suggestion(*over(config(0), **options)) == (
+        "no change of one or two keys makes it fit, nor do 4,096 GPUs; use a smaller model"
     )
