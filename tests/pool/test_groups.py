@@ -132,15 +132,6 @@ def test_a_dead_parent_is_replaced_before_the_next_trial(
     assert run.reports[0].measurement is not None, run.reports[0].failure
 
 
-def test_a_closed_pool_leaves_no_process(pool: Pool) -> None:
-    # The last test of this pool.
-    mark = os.environ[MARK_VARIABLE]
-    assert len(rank_processes.marked_processes(mark)) > 4
-    pool.close()
-    rank_processes.wait_until_none(lambda: rank_processes.marked_processes(mark), timeout_s=5)
-    assert MARK_VARIABLE not in os.environ
-
-
 def test_a_rank_runs_on_the_cpu_threads_that_it_was_given(
     evaluator: MeasuredEvaluator, workload: Workload, tmp_path: Path
 ) -> None:
@@ -154,3 +145,12 @@ def test_a_rank_runs_on_the_cpu_threads_that_it_was_given(
     for number, threads in enumerate((3, share)):
         log = (tmp_path / f"logs/trial-000{number}/rank-0.log").read_text("utf-8")
         assert f"CPU threads: {threads}\n" in log
+
+
+def test_a_closed_pool_leaves_no_process(pool: Pool) -> None:
+    # The last test of this pool.
+    mark = os.environ[MARK_VARIABLE]
+    assert len(rank_processes.marked_processes(mark)) > 4
+    pool.close()
+    rank_processes.wait_until_none(lambda: rank_processes.marked_processes(mark), timeout_s=5)
+    assert MARK_VARIABLE not in os.environ
