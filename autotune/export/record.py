@@ -7,7 +7,7 @@ from typing import Any
 from autotune import dotted
 from autotune.ds_config.build import BATCH_KEYS, without_searched
 from autotune.errors import ExportError
-from autotune.evaluate.evaluator_kind import EvaluatorKind, not_shown
+from autotune.evaluate.evaluator_kind import EvaluatorKind, caveats_of
 from autotune.job.cpu_threads import VARIABLE
 from autotune.job.launcher import Launcher
 from autotune.job.workload import Workload
@@ -34,7 +34,7 @@ def build_record(study: StudyView) -> Record:
     return Record(
         created=None if ended_at is None else datetime.fromisoformat(ended_at),
         evaluator=setup.evaluator,
-        not_shown=not_shown(setup.evaluator, setup.communication),
+        not_shown=caveats_of(setup.evaluator, setup.communication),
         emulation=_emulation(study),
         modelling=_modelling(study),
         trial=exported.number,

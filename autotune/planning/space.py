@@ -122,7 +122,7 @@ def plan_space(request: PlanRequest) -> SpacePlan:
 def proposals(space: SearchSpace) -> Iterator[Proposal]:
     """Yield the points of a bound space: every choice, and each range at DeepSpeed's default.
 
-    Ranges count in elements and change memory little compared with the choices; a study varies them.
+    Ranges count in elements and change memory less than the choices do; a study varies them.
     """
     seen = set()
     for values in _points(space.parameters, {}):

@@ -132,9 +132,9 @@ FAULTS: dict[str, tuple[list[str], list[str]]] = {
         ["--evaluator", "modelled", "--device", "auto", "--gpu-type", "cpu"],
         ["--gpu-type cpu: the models know GPUs; name one"],
     ),
-    "more modelled ranks than the models go to": (
+    "more modelled ranks than the models predict": (
         ["--evaluator", "modelled", "--device", "auto", "--gpu-type", "h200", "--gpus", "5000"],
-        ["--gpus 5000: the models go to 4096"],
+        ["--gpus 5000: the models predict at most 4096"],
     ),
     "modelled ranks that something should run on": (
         ["--evaluator", "modelled", "--gpu-type", "h200", "--untimed", "--ray-address", "auto"],

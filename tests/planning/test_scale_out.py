@@ -106,8 +106,8 @@ def test_what_the_gate_refuses_is_said_of_each_number(tmp_path: Path) -> None:
     assert [error["field"] for error in refused] == ["zero_optimization.zero_hpz_partition_size"]
     assert fine == []
     done = run(file, "--model", "1.3b", "--gpus", "8,9", "--gpu-type", "a100-80gb")
-    assert done.stdout.count("GPUs: autotune gate would say no") == 1
-    assert "8 GPUs: autotune gate would say no: zero_optimization.zero_hpz" in done.stdout
+    assert done.stdout.count("GPUs: autotune gate reports an error") == 1
+    assert "8 GPUs: autotune gate reports an error: zero_optimization.zero_hpz" in done.stdout
 
 
 def test_the_fastest_may_be_what_the_closed_form_finds_a_little_too_large() -> None:

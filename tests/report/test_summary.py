@@ -62,7 +62,7 @@ def test_emulated_numbers_are_called_so_with_what_they_leave_out(
         "emulated, so not in these numbers: communication time; the other ranks' share" in printed
     )
     assert "losses are not compared" in printed
-    assert "0.00 GiB of the ceiling were kept free for what real ranks hold" in printed
+    assert "0.00 GiB of the ceiling were kept free for the communication" in printed
     assert "measured" not in printed
 
 

@@ -98,7 +98,7 @@ def test_real_ranks_share_the_node_that_they_are_on(study: PreparedStudy) -> Non
 def test_an_unknown_device_is_said_and_not_guessed(study: PreparedStudy) -> None:
     pool, noted = _pool("ACME X1"), Noted()
     assert _speed_surroundings(study, pool, _emulated(study, pool, links=None), noted) is None
-    assert noted.texts == ["the speed model does not know ACME X1: it says nothing"]
+    assert noted.texts == ["the speed model does not know ACME X1: no speed is predicted"]
 
 
 def test_cpu_ranks_have_no_speed_model(study: PreparedStudy) -> None:
