@@ -349,7 +349,7 @@ def test_a_study_of_another_program_is_told(
     optuna.create_study(study_name="theirs", storage=f"sqlite:///{folder / 'study.db'}")
     monkeypatch.chdir(tmp_path)
     (fault,) = autotune_here(command, "theirs", capsys=capsys).faults
-    assert "study theirs: holds nothing of autotune's" in fault
+    assert "study theirs: not a study of autotune" in fault
 
 
 def test_a_host_that_is_none_of_this_machine_s_is_named(

@@ -89,7 +89,7 @@ def _table_is_a_folder(tmp_path: Path) -> Path:
     ("target", "says"),
     [
         (_folder_on_a_file, "a-file: is a file, where a folder is needed"),
-        (_folder_that_cannot_be, "/proc/x: cannot be made: No such file or directory"),
+        (_folder_that_cannot_be, "/proc/x: cannot be created: No such file or directory"),
         (_table_is_a_folder, "trials.csv: cannot be written: Is a directory"),
     ],
 )
