@@ -83,7 +83,10 @@ def test_the_exit_code_says_whether_the_run_may_start(
         (["."], ".: not readable: Is a directory"),
         (["clean.json", "--ignore", "nosuch"], "--ignore nosuch: no such rule; autotune gate"),
         (["--explain", "unknown-kye"], "--explain unknown-kye: no such rule; did you mean unknown"),
-        (["clean.json", "--write-accepted"], "--write-accepted: name the file with --accepted FILE"),
+        (
+            ["clean.json", "--write-accepted"],
+            "--write-accepted: name the file with --accepted FILE",
+        ),
         (["clean.json", "--fix-output", "x"], "--fix-output x: needs --fix; add it"),
         (["-", "--fix"], "--fix: standard input cannot be written to; add --fix-output FILE"),
         (["-", "-"], "-: standard input can be read only once"),

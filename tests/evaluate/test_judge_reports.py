@@ -130,7 +130,7 @@ def test_in_a_hang_the_rank_that_got_least_far_held_up_the_others(judge: Judge) 
     assert outcome.status is Status.TIMED_OUT
     assert outcome.failure is not None
     assert outcome.failure.rank == 1
-    assert "least far" in outcome.failure.reason
+    assert "least progress" in outcome.failure.reason
 
 
 def test_in_a_hang_a_suspended_rank_is_the_culprit_however_far_it_got(judge: Judge) -> None:

@@ -119,7 +119,7 @@ def test_every_rule_has_a_page_that_names_the_fault_in_its_first_line(rule: Any)
     [
         ({"gpus": 0}, "--gpus 0: must be at least 1"),
         ({"params": float("nan")}, "--params nan: must be at least 1"),
-        ({"model": "7b", "params": 7e9}, "--params: the model is named by --model"),
+        ({"model": "7b", "params": 7e9}, "--params: --model names the model already"),
         ({"gpus": 8, "nodes": 3}, "--nodes 3: does not divide 8 GPUs"),
         ({"measure": True}, "--measure: needs a record"),
         ({"max_age_h": 1.0}, "--max-age: needs a record"),

@@ -264,7 +264,7 @@ def test_there_may_be_no_smallest_count() -> None:
         ({"seq_len": 0}, JobError, "--seq-len 0: must be at least 1"),
         ({"nodes": 3}, JobError, "--nodes 3: does not divide 8 GPUs"),
         ({"gpus_per_node": 0}, JobError, "--gpus-per-node 0: must be at least 1"),
-        ({"nodes": 2, "gpus_per_node": 4}, JobError, "one follows from the other; give one"),
+        ({"nodes": 2, "gpus_per_node": 4}, JobError, "one implies the other; give one"),
         ({"link": "string"}, HardwareError, "--link string: unknown network; known: ib-edr-100"),
         ({"probe": Path("nowhere.json")}, HardwareError, "--probe nowhere.json: no such file"),
         (
