@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from autotune.errors import HardwareError
-
 VARIABLE = "OMP_NUM_THREADS"
 FAIR_SHARE = "a fair share of the node's cores"
 ASSUMED_CORES = 16
@@ -129,16 +127,6 @@ def assumed_cpu_threads(
     if given is not None or found.count == 1:
         return found
     return replace(found, origin=f"{found.origin}, {ASSUMED_CORES} for each rank assumed")
-
-
-def check_cpu_threads(given: int | None) -> None:
-    """Refuse a number of threads that no rank can have.
-
-    Raises:
-        HardwareError: it is below 1.
-    """
-    if given is not None and given < 1:
-        raise HardwareError(f"--cpu-threads {given}: must be at least 1")
 
 
 def launch_commands(count: int | str) -> Mapping[RankLauncher, str]:
