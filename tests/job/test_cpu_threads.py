@@ -1,4 +1,4 @@
-"""Which number of CPU threads a rank gets, and what decides it."""
+"""The CPU threads of a rank, and their source."""
 
 from typing import Any
 
