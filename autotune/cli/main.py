@@ -24,7 +24,7 @@ app = typer.Typer(
     # Rich markup would drop text in brackets: "[default: 2048]".
     rich_markup_mode="markdown",
     help="Finds, reviews and gates the DeepSpeed config of a long training run.",
-    epilog="Exit codes: 0 yes; 1 the gate says no, or nothing that was asked about fits; 2 the "
+    epilog="Exit codes: 0 yes; 1 the config fails the gate, or nothing fits; 2 the "
     "call or an input file is wrong; 3 the pool failed; 130 interrupted.",
 )
 app.command()(run)

@@ -83,7 +83,7 @@ FAULTS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "base that is not a mapping": (
         ["--base", "text.json"],
-        ["text.json: not a config: the file holds a string where a mapping belongs"],
+        ["text.json: not a config: the file contains a string, not a mapping"],
     ),
     "base of an unknown stage": (
         ["--base", "stage7.json"],
@@ -261,7 +261,7 @@ FAULTS: dict[str, tuple[list[str], list[str]]] = {
         ["--ray-address", "127.0.0.1:1"],
         ["--ray-address 127.0.0.1:1: nothing answers there .*refused.*leave the option out"],
     ),
-    "unknown precision": (["--precision", "int8"], ["precision='int8': must be one of bf16, fp16"]),
+    "unknown precision": (["--precision", "int8"], ["--precision int8: must be one of bf16, fp16"]),
     "more tokens than positions": (
         ["--model", "gpt2", "--seq-len", "4096"],
         ["seq_len=4096: gpt2 has 1024 learned positions; use --seq-len 1024 or less"],
