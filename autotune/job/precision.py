@@ -30,7 +30,8 @@ def precision_of(
         return written
     if known is not None:
         return known
-    has_bf16 = device is None or bool(device.bf16_flops)
+    # A device of the user's own may be described without any speed.
+    has_bf16 = device is None or bool(device.bf16_flops) or not device.fp16_flops
     return Fact(value="bf16" if has_bf16 else "fp16", origin=Origin.PRESET)
 
 

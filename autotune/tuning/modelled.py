@@ -16,7 +16,11 @@ from autotune.predict.throughput.surroundings import check_speeds
 from autotune.predict.training_job import ModelSettings, read_training
 from autotune.search.progress import Progress
 from autotune.sigterm import interrupted_by_sigterm
-from autotune.study.environment import describe_environment
+from autotune.study.environment import (
+    THREADS_ORIGIN,
+    THREADS_PER_RANK,
+    describe_environment,
+)
 from autotune.study.folder import open_study
 from autotune.tuning.pipeline import run_study
 from autotune.tuning.prepare import PreparedStudy
@@ -77,6 +81,8 @@ def tune_modelled(study: PreparedStudy, progress: Progress) -> TuneResult:
         environment={
             **describe_environment((), device_kind="cuda", device_model=device.name),
             "node_host_bytes": study.node_host_bytes,
+            THREADS_PER_RANK: threads.count,
+            THREADS_ORIGIN: threads.origin,
         },
     )
     with interrupted_by_sigterm():

@@ -261,7 +261,10 @@ FAULTS: dict[str, tuple[list[str], list[str]]] = {
         ["--ray-address", "127.0.0.1:1"],
         ["--ray-address 127.0.0.1:1: nothing answers there .*refused.*leave the option out"],
     ),
-    "unknown precision": (["--precision", "int8"], ["--precision int8: must be one of bf16, fp16"]),
+    "unknown precision": (
+        ["--precision", "int8"],
+        ["--precision int8: must be one of bf16, fp16, fp32"],
+    ),
     "more tokens than positions": (
         ["--model", "gpt2", "--seq-len", "4096"],
         ["seq_len=4096: gpt2 has 1024 learned positions; use --seq-len 1024 or less"],

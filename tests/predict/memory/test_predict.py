@@ -119,7 +119,8 @@ def test_fragmentation_counts_in_the_verdict() -> None:
 def test_a_job_that_gives_back_cache_in_every_step_runs_but_does_not_fit() -> None:
     training = job({"stage": 3}, model="7b")
     estimate = predict_memory(training, Surroundings(device=H100), find_limit=True).device
-    ceiling = estimate.needed_bytes - (estimate.needed_bytes - estimate.peak_allocated_bytes) // 8
+    assert estimate.limit_bytes is not None
+    ceiling = estimate.limit_bytes + estimate.outside_bytes
     surroundings = Surroundings(device=H100, ceiling_bytes=ceiling)
     pressed = predict_memory(training, surroundings)
     assert (pressed.device.fits, pressed.device.runs) == (False, True)

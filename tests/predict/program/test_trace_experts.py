@@ -6,10 +6,11 @@ import pytest
 
 from autotune.predict.memory.replay import replay
 from autotune.predict.program import families
+from autotune.predict.program.events import GRADIENT
 from autotune.predict.program.trace import trace_program
 from autotune.predict.throughput.module_visits import list_visits
 from autotune.predict.throughput.predict import model_flops_per_token
-from autotune.predict.training_job import Training
+from autotune.predict.training_job import ModelSettings, Training
 from tests.predict.rows import H200
 from tests.predict.traced import COMMON, training_of
 
@@ -60,3 +61,19 @@ def test_traced_experts_compute_for_the_tokens_that_visit_them() -> None:
         for training in (traced, written)
     )
     assert seconds == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "checkpointed"])
+def test_a_routers_bias_that_no_gradient_trains_is_not_trained(checkpointing: bool) -> None:
+    config = COMMON | {"model_type": "ernie4_5_moe", "moe_num_experts": 4, "moe_k": 2}
+    training = training_of(
+        config | {"moe_intermediate_size": 256},
+        seq_len=16,
+        settings=ModelSettings(activation_checkpointing=checkpointing),
+    )
+    program = trace_program(training)
+    frozen = [p.name for p in program.parameters if not p.trainable]
+    assert frozen
+    assert all(name.endswith("e_score_correction_bias") for name in frozen)
+    with_gradient = {event[1] for event in program.events if event[0] == GRADIENT}
+    assert with_gradient == {k for k, p in enumerate(program.parameters) if p.trainable}

@@ -99,7 +99,12 @@ def list_parameters(shape: ModelShape, model: nn.Module) -> list[Parameter]:
     """Return a model's parameters as a program has them."""
     sizes = expert_sizes(shape)
     return [
-        Parameter(name, tensor.numel(), expert=_is_expert(name, tensor, sizes))
+        Parameter(
+            name,
+            tensor.numel(),
+            trainable=tensor.requires_grad,
+            expert=_is_expert(name, tensor, sizes),
+        )
         for name, tensor in model.named_parameters()
     ]
 
@@ -193,7 +198,8 @@ class _Step:
                 module.register_forward_hook(self._after_module)
         if head is not None:
             head.register_forward_pre_hook(lambda *_: self._enter(Part.LOSS, "forward"))
-        for _, parameter in self.named:
+        # Some routers have a bias that no gradient trains.
+        for parameter in (p for _, p in self.named if p.requires_grad):
             parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
                 self._gradient
             )
@@ -236,7 +242,10 @@ class _Step:
         own = self.module_of[parameter]
         if own in self.open:
             return
-        self.open[own] = {k for k in own if self.module_of[k] == own}
+        trained = {k for k in own if self.module_of[k] == own and self.named[k][1].requires_grad}
+        if not trained:
+            return
+        self.open[own] = trained
         place = self._place(parameter)
         if self.part is not Part.BACKWARD or place != "head":
             self._enter(Part.BACKWARD, place)
