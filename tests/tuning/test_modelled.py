@@ -240,9 +240,7 @@ def test_a_device_without_speeds_is_refused(tmp_path: Path) -> None:
         devices=devices,
         studies_folder=tmp_path / "studies",
     )
-    with pytest.raises(
-        HardwareError, match="mine: its speed cannot be predicted without fp16_tflops"
-    ):
+    with pytest.raises(HardwareError, match="mine: its speed cannot be predicted without bf16"):
         tune(request, Silent())
     assert not (tmp_path / "studies").exists()
 
