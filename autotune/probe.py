@@ -39,7 +39,7 @@ class ProbeRequest:
 def probe(
     request: ProbeRequest, *, on_mark: OnMark, on_note: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Measure the pool with one rank per device, write the file, and return what it holds.
+    """Measure the pool with one rank per device, write the file, and return its content.
 
     Raises:
         HardwareError: too few devices, the file cannot be written, or NVMe cannot be measured;

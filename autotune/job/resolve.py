@@ -42,7 +42,7 @@ class ResolvedJob:
     """A completed job, with the origin of each fact."""
 
     job: Job
-    """Every field from its first source; None if only a preset, or nothing, states it."""
+    """Every field from its first source; None without a source, presets excluded."""
     facts: Mapping[str, Fact]
     """The known fields, and `micro_batch_size`, `optimizer` and the presets that apply."""
     subject: Subject

@@ -12,7 +12,7 @@ from autotune.lint.subject import Subject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What a rule's function yields; the rule adds its id and what is None here."""
+    """A fault that a rule's function yields; the rule adds its id and the fields that are None."""
 
     field: str
     message: str

@@ -105,7 +105,7 @@ class Subject:
         return dotted.get(self.config, key, default)
 
     def number(self, key: str) -> int | float | None:
-        """Return a value if it is a number; None for "auto", strings, booleans and what is missing.
+        """Return a value if it is a number; None for "auto", strings, booleans and missing keys.
 
         Example:
             >>> Subject(config={"train_batch_size": "auto"}).number("train_batch_size")

@@ -41,7 +41,7 @@ class MemoryAnswer:
 
     @property
     def is_above_ceiling(self) -> bool:
-        """Whether the prediction exceeds the ceiling, which a default ceiling allows."""
+        """Whether the prediction exceeds the ceiling; a job may run above a default ceiling."""
         if self.shown is None or self.job is None:
             return False
         ceiling_bytes = self.job.site.ceiling_bytes

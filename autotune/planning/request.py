@@ -45,7 +45,7 @@ class PlanRequest:
 
     @cached_property
     def subject(self) -> Subject | None:
-        """The ds_config, with what its file says of the launch; None without one.
+        """The ds_config, with the launch settings of its file; None without one.
 
         Raises:
             ConfigError: it cannot be read.
@@ -145,7 +145,7 @@ class PlanRequest:
 
     @property
     def surroundings(self) -> Surroundings:
-        """Device, ceiling and host of a rank of a study, which enforces also a default ceiling."""
+        """Device, ceiling and host of a rank of a study; a study enforces a default ceiling too."""
         site = self.resolved.site
         assert site.ranks_per_node is not None
         return Surroundings(

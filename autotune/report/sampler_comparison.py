@@ -23,7 +23,7 @@ def print_replays(landscape: Landscape, replays: Sequence[SamplerRuns]) -> None:
     )
     launches = max(len(curve) for replayed in replays for curve in replayed.curves)
     shown = [n for n in _SHOWN if n < launches] + [launches]
-    table = Table(title="best so far as a part of the best recorded: median (lowest) over seeds")
+    table = Table(title="best so far as a share of the best recorded: median (lowest) over seeds")
     for name in (
         "sampler",
         "seeds",

@@ -219,7 +219,7 @@ class Failure:
     """The rank that failed first; None when no rank ever ran."""
     phase: Phase | None = None
     needed_bytes: int | None = None
-    """For trials that do not fit: what the rank held plus what it asked for."""
+    """For trials that do not fit: the bytes the rank held plus those of the failed request."""
     short_bytes: int | None = None
     """Missing bytes, where an allocation failed and its size is known."""
     log: str | None = None

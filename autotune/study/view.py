@@ -106,7 +106,7 @@ class StudyView:
 
     @property
     def target(self) -> Mapping[str, Any] | None:
-        """The prediction for the exported trial on `--target-gpus`; None if there is none."""
+        """The prediction for `--target-gpus`; None if it is not of the exported trial."""
         target, exported = self.predicted_target, self.exported
         if target is None or exported is None or target["trial"] != exported.number:
             return None

@@ -49,7 +49,7 @@ class PreparedStudy:
     unbound_space: SearchSpace
     device_kind: str
     setup: StudySetup
-    """As far as it is known; a resumed study has that of its first run."""
+    """The known part; a resumed study has the setup of its first run."""
     wanted: str
     """The evaluator; empty where the pool decides."""
     folder: Path
