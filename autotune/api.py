@@ -1,4 +1,4 @@
-"""What `import autotune` offers: the commands as functions.
+"""The public functions of `import autotune`: the commands as functions.
 
 Each takes a `Job`, returns typed results, prints nothing, and raises `AutotuneError` with every
 fault named.
@@ -30,8 +30,8 @@ def plan(job: Job, ds_config: DsConfig, *, job_file: Path | None = None) -> Conf
     """Predict memory and speed of a ds_config, without any device.
 
     Args:
-        job: what is known of the run; what it leaves open is looked for in the job file, the
-            ds_config and the presets, and named in `ConfigPlan.answer.assumed`.
+        job: the options; a field that is None is read from the job file, the ds_config or the
+            presets. `ConfigPlan.answer.assumed` names the presets that were used.
         ds_config: the config.
         job_file: a job file; None looks for `autotune.yaml` in the current folder.
 
@@ -66,10 +66,10 @@ def plan(job: Job, ds_config: DsConfig, *, job_file: Path | None = None) -> Conf
 def plan_space(
     job: Job, space: str = "zero", *, base: DsConfig | None = None, job_file: Path | None = None
 ) -> SpacePlan:
-    """Predict what of a search space fits, without any device.
+    """Predict which proposals of a search space fit, without any device.
 
     Args:
-        job: what is known of the run.
+        job: the options.
         space: a name in `search_spaces/`, or a YAML file.
         base: the ds_config that proposals are put into.
         job_file: a job file; None looks for `autotune.yaml` in the current folder.
@@ -100,8 +100,8 @@ def gate(
     """Check a ds_config before the big run, without any device.
 
     Args:
-        ds_config: the config; whatever is wrong inside it is a finding.
-        job: what is known of the run; what is not known is not judged.
+        ds_config: the config; every fault inside it is a finding.
+        job: the options; a missing fact is not judged.
         job_file: a job file; None looks for `autotune.yaml` in the current folder.
         baseline: a `record.json` that the config is compared with.
         ignore: ids of rules that are not applied.
@@ -138,8 +138,8 @@ def tune(job: Job, *, progress: "Progress | None" = None, **options: Any) -> "Tu
     """Search for the fastest ds_config of a job under its memory ceiling.
 
     Args:
-        job: what is known of the run.
-        progress: notified of what happens; None is silent.
+        job: the options.
+        progress: notified of every step; None prints nothing.
         options: fields of `autotune.tuning.request.TuneRequest`, such as `base`, `space`, `trials`,
             `evaluator` and `study`.
 
@@ -148,7 +148,7 @@ def tune(job: Job, *, progress: "Progress | None" = None, **options: Any) -> "Tu
 
     Raises:
         AutotuneError: something the user can fix; nothing was overwritten.
-        KeyboardInterrupt: after the running trials ended; `resume=True` goes on.
+        KeyboardInterrupt: after the running trials ended; `resume=True` continues the study.
 
     Example:
         >>> import autotune, tempfile, pathlib

@@ -1,4 +1,4 @@
-"""`autotune probe`: what the ranks of a pool share, measured once and kept in a small file."""
+"""`autotune probe`: measures the resources that the ranks of a pool share, and writes a file."""
 
 import json
 import tempfile
@@ -27,7 +27,7 @@ _PRELOADED_MODEL = "llama"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRequest:
-    """What a user asks for; every field is an option of `autotune probe`."""
+    """Inputs; every field is an option of `autotune probe`."""
 
     gpus: int
     output: Path
@@ -39,11 +39,11 @@ class ProbeRequest:
 def probe(
     request: ProbeRequest, *, on_mark: OnMark, on_note: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Measure the pool with one rank per device, write the file, and return what it holds.
+    """Measure the pool with one rank per device, write the file, and return its content.
 
     Raises:
         HardwareError: too few devices, the file cannot be written, or NVMe cannot be measured;
-            told before anything starts.
+            raised before anything starts.
         DispatchError: a rank failed.
         KeyboardInterrupt: Ctrl-C or SIGTERM; the ranks were ended, and no file was written.
     """
@@ -84,15 +84,15 @@ def probe(
 
 
 def _check(request: ProbeRequest) -> None:
-    """Refuse what would fail after everything else was measured.
+    """Check everything that would fail only after the other measurements.
 
-    A folder on the nodes of a Ray cluster is left to its ranks, which look for it first.
+    Ranks check a folder on the nodes of a Ray cluster, before they measure.
 
     Raises:
         HardwareError: all faults that were found.
     """
     faults = list(_faults(request))
-    # Asked last: it takes seconds.
+    # Last: it takes seconds.
     if not faults and request.nvme_path is not None and request.ray_address is None:
         faults = list(_async_io_faults(request.nvme_path, request.device_kind))
     if faults:
@@ -114,9 +114,9 @@ def _faults(request: ProbeRequest) -> Iterator[str]:
     folder = Path(request.nvme_path)
     nvme = f"--nvme-path {request.nvme_path}"
     if not folder.is_dir():
-        yield f"{nvme}: is no folder; make one on the NVMe drive, or leave the option out"
+        yield f"{nvme}: not a folder; create one on the NVMe drive, or leave the option out"
     elif why := _not_writable(folder):
-        yield f"{nvme}: not writable: {why}; name a folder of yours, or leave the option out"
+        yield f"{nvme}: not writable: {why}; name another folder, or leave the option out"
 
 
 def _not_writable(folder: Path) -> str | None:
@@ -129,7 +129,7 @@ def _not_writable(folder: Path) -> str | None:
 
 
 def _async_io_faults(nvme_path: str, device_kind: str) -> Iterator[str]:
-    """Yield why DeepSpeed's io cannot be used on this machine, as `autotune doctor` says it."""
+    """Yield why DeepSpeed's io cannot be used here, by the checks of `autotune doctor`."""
     asked = ask_installation(device_kind, ops=_NVME_OPS)
     for check in check_ops(asked, read_compilers(asked.cuda_home)):
         if check.verdict is not Verdict.OK:
@@ -141,13 +141,13 @@ def _async_io_faults(nvme_path: str, device_kind: str) -> Iterator[str]:
 
 
 def groups_of(nodes: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-    """Return the groups of ranks that are worth timing, smallest first.
+    """Return the groups of ranks to time, smallest first.
 
-    Within rank 0's node the first 2, 4, 8 ranks and all of them; then one rank of each node, and
+    In rank 0's node the first 2, 4, 8, ... ranks and all of them; then one rank of each node, and
     all ranks.
 
     Args:
-        nodes: of every rank, in rank order; ranks of a node stand together.
+        nodes: of every rank, in rank order; ranks of a node are adjacent.
 
     Example:
         >>> groups_of(["a", "a", "a", "b", "b", "b"])
@@ -161,20 +161,20 @@ def groups_of(nodes: Sequence[str]) -> tuple[tuple[int, ...], ...]:
 
 
 def combine(rows: Iterable[Mapping[str, Any]], *, nodes: Sequence[str]) -> dict[str, Any]:
-    """Return the ranks' reports as one: a collective takes as long as its slowest rank.
+    """Merge the ranks' reports: a collective takes as long as its slowest rank.
 
     Args:
-        rows: what each rank said (`autotune.trial.probe.run`).
+        rows: the report of each rank (`autotune.trial.probe.run`).
         nodes: of every rank.
 
     Returns:
         JSON values: `world_size`, `local_ranks` (of the fullest node), `collectives` (rows of
-        `kind`, `num_bytes`, `ranks`, `s`), and of the slowest rank, all ranks working at once,
-        `transfers`, `cpu_adam` and `nvme` (None where nothing was measured).
+        `kind`, `num_bytes`, `ranks`, `s`), and `transfers`, `cpu_adam` and `nvme` of the slowest
+        rank while all ranks work (None if not measured).
     """
-    told = list(rows)
+    reports = list(rows)
     slowest: dict[tuple[str, int, tuple[int, ...]], float] = {}
-    for rank in told:
+    for rank in reports:
         for row in rank["collectives"]:
             key = (row["kind"], row["num_bytes"], tuple(row["ranks"]))
             slowest[key] = max(slowest.get(key, 0.0), row["s"])
@@ -185,7 +185,7 @@ def combine(rows: Iterable[Mapping[str, Any]], *, nodes: Sequence[str]) -> dict[
             {"kind": kind, "num_bytes": num_bytes, "ranks": list(ranks), "s": s}
             for (kind, num_bytes, ranks), s in slowest.items()
         ],
-        **{part: _slowest([rank[part] for rank in told]) for part in _PARTS},
+        **{part: _slowest([rank[part] for rank in reports]) for part in _PARTS},
     }
 
 

@@ -206,7 +206,7 @@ def test_a_driver_that_ends_leaves_nothing_whatever_its_ranks_do(
 def test_a_sigterm_that_ray_gets_too_ends_as_ctrl_c_does(start: Start, tmp_path: Path) -> None:
     driver = _ranks_spin(start, tmp_path)
     assert driver.end(SIGTERM) == INTERRUPTED, driver.output
-    assert "interrupted; --study killed --resume goes on" in driver.output
+    assert "interrupted; --study killed --resume continues it" in driver.output
     assert _stored(tmp_path)[-1].user_attrs["interrupted"]
 
 

@@ -190,16 +190,17 @@ def test_what_cannot_be_probed_costs_no_ten_seconds(
         ),
         (
             ["--nvme-path", "nowhere"],
-            "--nvme-path nowhere: is no folder; make one on the NVMe drive, or leave the option "
+            "--nvme-path nowhere: not a folder; create one on the NVMe drive, or leave the option "
             "out",
         ),
         (
             ["--nvme-path", "a-file"],
-            "--nvme-path a-file: is no folder; make one on the NVMe drive, or leave the option out",
+            "--nvme-path a-file: not a folder; create one on the NVMe drive, or leave the option "
+            "out",
         ),
         (
             ["--nvme-path", "/proc"],
-            "--nvme-path /proc: not writable: No such file or directory; name a folder of yours, "
+            "--nvme-path /proc: not writable: No such file or directory; name another folder, "
             "or leave the option out",
         ),
         (

@@ -1,5 +1,7 @@
 """`autotune dashboard`."""
 
+import errno
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -17,10 +19,25 @@ def dashboard(
 ) -> None:
     """Open Optuna's dashboard on a study. Ends with Ctrl-C."""
     from autotune.errors import StoreError
-    from autotune.study.dashboard import serve_dashboard
     from autotune.study.folder import STUDY_DB
+    from autotune.study.store import StoredStudy
 
     home = Path("studies") / study
     if storage is None and not (home / STUDY_DB).exists():
         raise StoreError(f"study {study}: no {home / STUDY_DB}; name its storage with --storage")
-    serve_dashboard(study, storage or f"sqlite:///{home / STUDY_DB}", host=host, port=port)
+    storage_url = storage or f"sqlite:///{home / STUDY_DB}"
+    StoredStudy.check(study, storage_url, exists=True)
+    try:
+        from optuna_dashboard import run_server
+    except ImportError as error:
+        raise StoreError(
+            "optuna-dashboard is not installed; install the extra: pip install "
+            "'autotune[dashboard]'"
+        ) from error
+    print(f"study {study}: http://{host}:{port}/dashboard/", file=sys.stderr, flush=True)
+    try:
+        run_server(storage_url, host=host, port=port)
+    except OSError as error:
+        taken = error.errno in {errno.EADDRINUSE, errno.EACCES}
+        where = f"--port {port}" if taken else f"--host {host}"
+        raise StoreError(f"{where}: {error}; choose another one") from error

@@ -35,7 +35,7 @@ def export(
     target = folder or home
     record = write_study_files(view, target)
     if record is None and view.records and not any(map(is_complete, view.records)):
-        # Going on would help as little as it did before.
+        # Nothing fits: resuming the study does not change that.
         if as_json:
             print(json.dumps(record))
         else:
@@ -43,7 +43,7 @@ def export(
         raise typer.Exit(1)
     if record is None:
         raise ExportError(
-            f"study {study}: no trial was confirmed yet, so only trials.csv was written; go on "
+            f"study {study}: no trial was confirmed yet, so only trials.csv was written; continue "
             "with `autotune run --resume`"
         )
     if as_json:

@@ -26,7 +26,7 @@ def gate(
         list[str] | None,
         typer.Argument(
             metavar="DS_CONFIG",
-            help="JSON or Hjson, an Accelerate YAML, a gpt-neox YAML; - is standard input.",
+            help="JSON, Hjson, an Accelerate YAML or a gpt-neox YAML; - is standard input.",
         ),
     ] = None,
     *,
@@ -36,46 +36,46 @@ def gate(
         bool,
         typer.Option(
             "--ask-deepspeed",
-            help="Have the installed DeepSpeed parse it too; takes seconds.",
+            help="Parse it with the installed DeepSpeed too; takes seconds.",
             rich_help_panel=_OUTPUT,
         ),
     ] = False,
     baseline: Annotated[
         Path | None,
         typer.Option(
-            help="A record.json: is it of this config, job and environment?",
+            help="A record.json to compare config, job and environment with.",
             rich_help_panel=_BASELINE,
         ),
     ] = None,
     max_age: Annotated[
         str | None,
-        typer.Option(help="Of the record: 12h, 30d, 8w.", rich_help_panel=_BASELINE),
+        typer.Option(help="Largest age of the record: 12h, 30d, 8w.", rich_help_panel=_BASELINE),
     ] = None,
     measure: Annotated[
         bool,
         typer.Option(
             "--measure",
-            help="Run the config as the record's was run, and compare.",
+            help="Run the config like the record's, and compare.",
             rich_help_panel=_BASELINE,
         ),
     ] = False,
     max_regression: Annotated[
         str | None,
         typer.Option(
-            help="Of the record's tokens/s: 5%. [default: the record's noise band]",
+            help="Largest loss of tokens/s: 5%. [default: the record's noise band]",
             rich_help_panel=_BASELINE,
         ),
     ] = None,
     ray_address: Annotated[
         str | None,
         typer.Option(
-            help="Of a running Ray cluster, for --measure. [default: start one here]",
+            help="Address of a running Ray cluster, for --measure. [default: start one here]",
             rich_help_panel=_BASELINE,
         ),
     ] = None,
     output_format: Annotated[
         Literal["text", "json", "junit", "github", "sarif"],
-        typer.Option("--format", rich_help_panel=_OUTPUT, help="What is printed."),
+        typer.Option("--format", rich_help_panel=_OUTPUT, help="Format of the output."),
     ] = "text",
     strict: Annotated[
         bool,
@@ -84,16 +84,16 @@ def gate(
     ignore: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="RULE", help="Is not asked; may be repeated.", rich_help_panel=_OUTPUT
+            metavar="RULE", help="Skip this rule; may be repeated.", rich_help_panel=_OUTPUT
         ),
     ] = None,
     explain: Annotated[
         str | None,
-        typer.Option(metavar="RULE", help="Print a rule's page and end.", rich_help_panel=_OUTPUT),
+        typer.Option(metavar="RULE", help="Print a rule's page and exit.", rich_help_panel=_OUTPUT),
     ] = None,
     list_rules: Annotated[
         bool,
-        typer.Option("--list-rules", help="Print every rule and end.", rich_help_panel=_OUTPUT),
+        typer.Option("--list-rules", help="Print every rule and exit.", rich_help_panel=_OUTPUT),
     ] = False,
     fix: Annotated[
         bool,
@@ -103,7 +103,7 @@ def gate(
     ] = False,
     diff: Annotated[
         bool,
-        typer.Option("--diff", help="Show what --fix would change.", rich_help_panel=_FIXING),
+        typer.Option("--diff", help="Print what --fix would change.", rich_help_panel=_FIXING),
     ] = False,
     fix_output: Annotated[
         Path | None,
@@ -114,8 +114,8 @@ def gate(
     accepted: Annotated[
         Path | None,
         typer.Option(
-            help="YAML or JSON: findings that were accepted, each with rule, field, reason and, if "
-            "wanted, until.",
+            help="YAML or JSON: accepted findings, each with rule, field, reason and optionally "
+            "until.",
             rich_help_panel=_FIXING,
         ),
     ] = None,
@@ -123,15 +123,15 @@ def gate(
         bool,
         typer.Option(
             "--write-accepted",
-            help="Add what is found now to the file of --accepted.",
+            help="Add the findings to the file of --accepted.",
             rich_help_panel=_FIXING,
         ),
     ] = False,
 ) -> None:
     """Check a ds_config before the big run, without a device.
 
-    What is not known is not judged. Exit code 0: no error (with --strict no warning either, and
-    memory is judged); 1: the gate says no; 2: the call or a file beside the config is wrong.
+    Facts that are missing are not judged. Exit code 0: no error (with --strict no warning either,
+    and memory is judged); 1: the config fails; 2: the call or a file beside the config is wrong.
     """
     from autotune.gating.request import GateRequest, parse_age_h, parse_share
 
@@ -142,7 +142,7 @@ def gate(
     fixing = _Fixing(fix=fix, diff=diff, output=fix_output)
     _require_sense(names, fixing, measure=measure)
     if write_accepted and accepted is None:
-        _refuse("--write-accepted: say where with --accepted FILE")
+        _refuse("--write-accepted: name the file with --accepted FILE")
     new_file = write_accepted and accepted is not None and not accepted.exists()
     request = GateRequest(
         ds_config=names[0],
@@ -170,7 +170,7 @@ def gate(
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Put off the collection of garbage: a tenth of the second that a config takes."""
+    """Suspend garbage collection, which takes a tenth of the time of a config."""
     import gc
 
     was_on = gc.isenabled()
@@ -184,7 +184,7 @@ def _without_collection() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Fixing:
-    """What is to be done with safe fixes."""
+    """What to do with safe fixes."""
 
     fix: bool
     diff: bool
@@ -192,10 +192,10 @@ class _Fixing:
 
 
 def _require_sense(names: list[str], fixing: _Fixing, *, measure: bool) -> None:
-    """Make sure that options and number of configs go together.
+    """Check that the options are valid for the number of configs.
 
     Raises:
-        GateError: they do not; every fault is named.
+        GateError: they are not; every fault is named.
     """
     from autotune.gating.request import STDIN
 
@@ -203,13 +203,13 @@ def _require_sense(names: list[str], fixing: _Fixing, *, measure: bool) -> None:
     if not names:
         faults.append("nothing to gate: give a DS_CONFIG, or - for standard input")
     if names.count(STDIN) > 1:
-        faults.append("-: standard input can be read once")
+        faults.append("-: standard input can be read only once")
     if len(names) > 1 and measure:
         faults.append(f"--measure: runs one config, not {len(names)}")
     if len(names) > 1 and fixing.output is not None:
         faults.append(f"--fix-output {fixing.output}: holds one config, not {len(names)}")
     if fixing.output is not None and not fixing.fix:
-        faults.append(f"--fix-output {fixing.output}: says where --fix writes; add --fix")
+        faults.append(f"--fix-output {fixing.output}: needs --fix; add it")
     if STDIN in names and fixing.fix and fixing.output is None:
         faults.append("--fix: standard input cannot be written to; add --fix-output FILE")
     if faults:
@@ -223,7 +223,7 @@ def _refuse(*faults: str) -> NoReturn:
 
 
 def _gated(request: "GateRequest", fixing: _Fixing, shown: TextIO) -> "GateResult":
-    """Judge one config, after its fixes if it is to be fixed."""
+    """Judge one config, after its fixes with --fix."""
     from autotune.gating import gate
     from autotune.gating.fixes.fix import fix_config
     from autotune.gating.inputs import read_config
@@ -233,7 +233,7 @@ def _gated(request: "GateRequest", fixing: _Fixing, shown: TextIO) -> "GateResul
         fixed = fix_config(request, text, rewrite=fixing.output is not None)
         shown.write(fixed.diff)
         if fixed.loses_comments:
-            print(f"{fixing.output}: written anew, without comments", file=sys.stderr)
+            print(f"{fixing.output}: rewritten without comments", file=sys.stderr)
         if fixing.fix:
             target = fixing.output or Path(request.ds_config)
             if fixed.after != fixed.before or fixing.output is not None:
@@ -255,11 +255,11 @@ def _write(path: Path, text: str) -> None:
 
 
 def _accept(results: list["GateResult"], path: Path) -> list["GateResult"]:
-    """Add what was found to the file of accepted findings, and return what still counts."""
+    """Add the findings to the file of accepted ones, and return the results without them."""
     from autotune.gating.accepted import read_accepted, split_accepted, write_accepted
 
     added = write_accepted(path, [f for result in results for f in result.findings])
-    print(f"{path}: {added} findings added; say in it why they are accepted", file=sys.stderr)
+    print(f"{path}: {added} findings added; write into it why they are accepted", file=sys.stderr)
     entries = read_accepted(path)
     now = []
     for result in results:

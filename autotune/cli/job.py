@@ -25,10 +25,10 @@ def job(
         bool, typer.Option("--json", help="Print the facts as one JSON object.")
     ] = False,
 ) -> None:
-    """Show the job that `run`, `plan` and `gate` would be about, and where each fact comes from.
+    """Print the job that `run`, `plan` and `gate` resolve, and the origin of each fact.
 
-    Of two sources the first counts: option, job file (autotune.yaml), ds_config, --hf-args, record,
-    preset.
+    The sources, in order of precedence: option, job file (autotune.yaml), ds_config, --hf-args,
+    record, preset.
     """
     from autotune.job.base import read_base
     from autotune.job.resolve import launcher_of, resolve_job

@@ -1,4 +1,4 @@
-"""The options that describe a job, made from its fields: the same for `run`, `plan` and `gate`."""
+"""Makes the options of a job from its fields: the same for `run`, `plan` and `gate`."""
 
 import inspect
 from collections.abc import Callable
@@ -23,10 +23,10 @@ _JOB_FILE = Annotated[
 
 
 def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that takes the options of a job in the place of its `job`.
+    """Return a command that takes the options of a job instead of its parameter `job`.
 
-    The command has the parameters `job` and `job_file`; an option that it declares itself, by the
-    same name, is its own.
+    The command has the parameters `job` and `job_file`; an option of the same name that it declares
+    itself takes precedence.
     """
     signature = inspect.signature(command)
     own = get_type_hints(command, include_extras=True)
@@ -41,7 +41,7 @@ def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
         for name, parameter in signature.parameters.items()
         if name != "job"
     ]
-    # Arguments come first, as the command declares them; then the job, then all else.
+    # Arguments come first, then the options of the job, then all others.
     parameters = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*options, *kept)
     ]

@@ -32,7 +32,7 @@ def live_progress(*, max_trials: int) -> Iterator[Progress]:
 
 
 class _Lines(Silent):
-    """A line for what was decided and for every trial that has ended, as a log should have."""
+    """Prints a line per decision and per ended trial, for a log."""
 
     def __init__(self) -> None:
         self._left_s = 0.0
@@ -53,25 +53,25 @@ class _Lines(Silent):
 
 
 def _ended(label: str, candidate: Candidate, outcome: Outcome, *, width: int) -> str:
-    """Return a line on a trial that has ended.
+    """Return the line of a trial that has ended.
 
     Args:
         label: the trial's.
-        candidate: what it ran.
+        candidate: its config.
         outcome: how it ended.
-        width: characters that a reason may have.
+        width: most characters of a reason.
     """
     line = f"{label}  {outcome.status.value:<12}  {candidate.source:<18}"
     if outcome.status is Status.COMPLETE:
         line += f"  {outcome.tokens_per_s.mean:,.0f} tokens/s{_how(outcome)}"
     elif outcome.failure is not None:
-        # A reason may be an exception's whole text.
+        # A reason may be the whole text of an exception.
         line += f"  {textwrap.shorten(outcome.failure.reason, width, placeholder=' ...')}"
     return line
 
 
 def _how(outcome: Outcome) -> str:
-    """Return what a speed is, unless it is what real ranks made."""
+    """Return how a speed was made; empty for real ranks."""
     if outcome.modelled:
         return ", predicted"
     return ", emulated" if outcome.evaluator == EvaluatorKind.EMULATED else ""
@@ -83,7 +83,7 @@ def _left(seconds: float) -> str:
 
 
 class _OnTerminal:
-    """A line per running trial; finished ones scroll by above."""
+    """Shows a line per running trial; finished ones scroll by above."""
 
     def __init__(self, live: Live, max_trials: int) -> None:
         self._live = live

@@ -21,10 +21,10 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    # Rich markup would swallow what stands in brackets: "[default: 2048]".
+    # Rich markup would drop text in brackets: "[default: 2048]".
     rich_markup_mode="markdown",
     help="Finds, reviews and gates the DeepSpeed config of a long training run.",
-    epilog="Exit codes: 0 yes; 1 the gate says no, or nothing that was asked about fits; 2 the "
+    epilog="Exit codes: 0 yes; 1 the config fails the gate, or nothing fits; 2 the "
     "call or an input file is wrong; 3 the pool failed; 130 interrupted.",
 )
 app.command()(run)
@@ -48,9 +48,9 @@ def _global(
 
 
 def main() -> None:
-    """Run the command line; a fault that the user can mend has no traceback.
+    """Run the command line; an error that the user can fix is printed without a traceback.
 
-    Ctrl-C is typer's: exit code 130.
+    Typer handles Ctrl-C: exit code 130.
     """
     try:
         app(standalone_mode=True)

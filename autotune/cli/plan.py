@@ -29,7 +29,7 @@ def plan(
         str | None,
         typer.Option(
             help="Devices of the whole job, one rank each: 1 to 4096. Several, such as 8,64,512: "
-            "how the best config, its speed and its cost move.",
+            "how the best config, its speed and its cost change.",
             rich_help_panel=WHERE,
         ),
     ] = None,
@@ -39,11 +39,13 @@ def plan(
     ] = None,
     tokens: Annotated[
         float | None,
-        typer.Option(help="With several numbers of GPUs: a budget, such as 1e12, and its cost."),
+        typer.Option(
+            help="With several numbers of GPUs: a budget, such as 1e12, to print its cost."
+        ),
     ] = None,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="What is not judged fails too.", rich_help_panel=_OUTPUT),
+        typer.Option("--strict", help="Fail too if memory is not judged.", rich_help_panel=_OUTPUT),
     ] = False,
     as_json: Annotated[
         bool,
@@ -54,10 +56,10 @@ def plan(
 ) -> None:
     """Predict memory and speed, itemised, without any device.
 
-    Of a DS_CONFIG: which phase of a step needs most, what lives there, and whether it fits. Of a
-    search space: what fits, and the smallest number of GPUs on which anything does. Exit code 0 if
-    it fits or is not judged (a space, or several numbers of GPUs: if anything fits), 1 if not, 2 if
-    the call or a file is wrong.
+    For a DS_CONFIG: the phase of a step with the peak, its items, and whether it fits. For a search
+    space: what fits, and the smallest number of GPUs on which anything fits. Exit code 0 if it fits
+    or is not judged (a space, or several numbers of GPUs: if anything fits), 1 if not, 2 if the
+    call or a file is wrong.
     """
     from autotune.planning import (
         PlanRequest,

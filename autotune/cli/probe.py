@@ -9,24 +9,24 @@ import typer
 
 def probe(
     gpus: Annotated[int, typer.Option(min=1, help="Devices to measure, one rank each.")],
-    output: Annotated[Path, typer.Option(help="Where to write.")] = Path("probe.json"),
+    output: Annotated[Path, typer.Option(help="The file to write.")] = Path("probe.json"),
     device: Annotated[str, typer.Option(help="cuda, or cpu for CPU ranks.")] = "cuda",
     nvme_path: Annotated[
         str | None, typer.Option(help="A folder on the NVMe drive. [default: not measured]")
     ] = None,
     ray_address: Annotated[
         str | None,
-        typer.Option(help="Of a running Ray cluster. [default: start one on this machine]"),
+        typer.Option(help="Address of a running Ray cluster. [default: start one on this machine]"),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print what was measured as one JSON object.")
+        bool, typer.Option("--json", help="Print the measurements as one JSON object.")
     ] = False,
 ) -> None:
-    """Measure what the ranks of a pool share: links, the bus to the host, cores, a drive.
+    """Measure the resources that the ranks of a pool share: links, host bus, cores, NVMe drive.
 
-    Collectives over sizes and groups of ranks (within a node, across nodes), copies between host
-    and device, CPUAdam at a rank's share of the cores, NVMe with DeepSpeed's own io. The file is
-    for `run --probe` and `plan --probe`.
+    Times collectives over sizes and groups of ranks (within a node, across nodes), copies between
+    host and device, CPUAdam at a rank's share of the cores, and NVMe with DeepSpeed's own io. `run
+    --probe` and `plan --probe` read the file.
     """
     from autotune.cli.live import live_progress
     from autotune.probe import ProbeRequest

@@ -13,22 +13,22 @@ def replay(
     ],
     sampler: Annotated[
         list[str] | None,
-        typer.Option(help="tpe or random; give it again to compare. [default: both]"),
+        typer.Option(help="tpe or random; repeat it to compare. [default: both]"),
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="Launches of each search.")] = 30,
     seeds: Annotated[int, typer.Option(min=1, help="Searches per sampler.")] = 10,
     save: Annotated[
-        Path | None, typer.Option(help="Write the landscape as a compact file, and search nothing.")
+        Path | None, typer.Option(help="Write the landscape as a compact file, without a search.")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the result as one JSON object.")
     ] = False,
 ) -> None:
-    """Search again where every outcome is known, without any device.
+    """Repeat searches on recorded outcomes, without any device.
 
-    A search proposes as it would in a study; each proposal is replaced by the recorded one that is
-    nearest to it, and answered with its recorded outcome. So samplers can be compared, and changes
-    to the search tried, in seconds.
+    The search proposes as in a study; each proposal is replaced by the nearest recorded one, and
+    gets its recorded outcome. Use it to compare samplers, or to try changes to the search, in
+    seconds.
     """
     from autotune.replay import compare as steps
     from autotune.report.sampler_comparison import print_replays

@@ -17,7 +17,7 @@ def run(
     job_file: Path | None = None,
     base: Annotated[
         Path | None,
-        typer.Option(help="Your ds_config: keys that are not searched stay as they are."),
+        typer.Option(help="Your ds_config: keys that are not searched keep their values."),
     ] = None,
     space: Annotated[
         str, typer.Option(help="Search space: a name in search_spaces/, or a YAML file.")
@@ -26,42 +26,42 @@ def run(
         int, typer.Option(min=1, help="Trials to launch, first trials included.")
     ] = 30,
     time_budget: Annotated[
-        str | None, typer.Option(help="Launch no trial after this long: 90s, 45m, 2h.")
+        str | None, typer.Option(help="Launch no trial after this time: 90s, 45m, 2h.")
     ] = None,
-    device: Annotated[
-        str, typer.Option(help="auto or cuda: GPUs, and nothing else. cpu: CPU ranks.")
-    ] = "auto",
+    device: Annotated[str, typer.Option(help="auto or cuda: GPUs only. cpu: CPU ranks.")] = "auto",
     evaluator: Annotated[
         str,
         typer.Option(
-            help="measured: a device for each rank. emulated: one device plays one rank of --gpus; "
-            "true memory, modelled communication. modelled: nothing runs, --gpu-type is predicted. "
-            "auto: measured if there are enough devices, else emulated on GPUs."
+            help="measured: one device per rank. emulated: one device plays one rank of --gpus, "
+            "with real memory and modelled communication. modelled: nothing runs, --gpu-type is "
+            "predicted. auto: measured if there are enough devices, else emulated on GPUs."
         ),
     ] = "auto",
     target_gpus: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Ranks of the run that this is for, more than --gpus: the winner's speed and "
-            "memory there are predicted, and which keys should move.",
+            help="Ranks of the final run, more than --gpus: predicts the winner's speed and memory "
+            "there, and which keys should change.",
         ),
     ] = None,
     timed: Annotated[
         bool,
         typer.Option(
             "--timed/--untimed",
-            help="Emulated: collectives take the time that they would between real ranks.",
+            help="Emulated: collectives take the predicted time of real ranks.",
         ),
     ] = True,
     screen: Annotated[
         bool,
-        typer.Option("--screen/--no-screen", help="Do not launch what is predicted not to fit."),
+        typer.Option(
+            "--screen/--no-screen", help="Do not launch proposals that are predicted not to fit."
+        ),
     ] = True,
     sampler: Annotated[str, typer.Option(help="tpe or random.")] = "tpe",
     ray_address: Annotated[
         str | None,
-        typer.Option(help="Of a running Ray cluster. [default: start one on this machine]"),
+        typer.Option(help="Address of a running Ray cluster. [default: start one on this machine]"),
     ] = None,
     study: Annotated[
         str | None, typer.Option(help="Name of the study and of its folder in studies/.")
@@ -71,17 +71,17 @@ def run(
         typer.Option(help="Optuna storage URL. [default: SQLite in the study's folder]"),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with --study; give the same options again.")
+        bool, typer.Option("--resume", help="Continue --study; repeat the same options.")
     ] = False,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Of sampler, weights and data. [default: random]")
+        int | None, typer.Option(min=0, help="Seed of sampler, weights and data. [default: random]")
     ] = None,
     confirm_rounds: Annotated[
         int,
         typer.Option(
             min=2,
             help="Runs of winner and baseline each, before the export. Not repeated on --resume "
-            "while nothing has changed.",
+            "if nothing has changed.",
         ),
     ] = 5,
     as_json: Annotated[

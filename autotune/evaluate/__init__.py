@@ -1,4 +1,4 @@
-"""How a trial becomes an outcome: one protocol, several evaluators."""
+"""Evaluators turn trials into outcomes: one protocol, several implementations."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from autotune.study.outcome import Outcome, Phase
 CLEARLY_SLOWER = 1.25
 """A trial whose fastest step takes this many times the best trial's mean step is stopped."""
 OnMark = Callable[[str, int, Phase, str], None]
-"""Told of progress: the trial's label, rank, phase, and a word on where in it."""
+"""Receives progress marks: the trial's label, rank, phase, and the position in the phase."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,13 +18,13 @@ class TrialRequest:
 
     number: int
     label: str
-    """What its logs are called: `trial-0007`."""
+    """The name of its logs: `trial-0007`."""
     ds_config: Mapping[str, Any]
     """The whole config, as a user would run it."""
     model_settings: Mapping[str, Any]
-    """What has to be set in the model: `activation_checkpointing`, `attn_implementation`."""
+    """Settings of the model: `activation_checkpointing`, `attn_implementation`."""
     best_tokens_per_s: float | None = None
-    """Stop early when clearly slower than this; None runs to the end."""
+    """Stop early if clearly slower than this; None runs to the end."""
     whole_steps: bool = False
     """Run every micro step of the user's optimizer step instead of composing it."""
     same_weights: bool = False
@@ -36,7 +36,7 @@ class Evaluator(Protocol):
 
     @property
     def name(self) -> str:
-        """measured, emulated or modelled: printed beside every number it made."""
+        """measured, emulated or modelled: printed beside every number."""
 
     @property
     def capacity(self) -> int:
@@ -50,4 +50,4 @@ class Evaluator(Protocol):
         """
 
     def cancel(self) -> None:
-        """End running trials within about a second; their outcomes mean nothing."""
+        """End running trials within about a second; their outcomes are meaningless."""

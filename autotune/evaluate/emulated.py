@@ -1,10 +1,9 @@
 """The emulated evaluator: one device plays one rank of N, the one that holds the most.
 
-Memory is that of the real rank, but for what a real one holds outside the allocator to
-communicate: that is charged against the ceiling instead. tokens/s of all ranks follows from its
-steps, as if the others took as long; collectives take the time that the links between
-real ranks need, by a probe or the catalogue, or none. The host is divided as it would be among the
-ranks of one node.
+Memory is that of the real rank, except the communication buffers that a real rank holds outside
+the allocator: these are charged against the ceiling. tokens/s of all ranks assumes that every rank
+takes as long as this one. Collectives take the time that a probe or the catalogue predicts for
+real links, or none. The host is divided as among the ranks of one node.
 """
 
 from dataclasses import dataclass
@@ -39,17 +38,17 @@ class EmulatedEvaluator:
     seed: int
     study_folder: Path
     links: Links | None = None
-    """How real ranks reach each other; None: collectives take no time."""
+    """Links between the real ranks; None: collectives take no time."""
     host_slowdown: float = 1.0
-    """How much longer an offloaded optimizer step takes when all ranks of a node make one."""
+    """Factor on an offloaded optimizer step when all ranks of a node step at the same time."""
     node_host_bytes: int | None = None
     """Host memory of a real rank's node; None is this host's."""
     num_threads: int | None = None
-    """CPU threads of a rank; None is a fair share of this host's cores, as if it were the node."""
+    """CPU threads of a rank; None is a fair share of this host's cores."""
 
     @property
     def name(self) -> str:
-        """These numbers come from one device that plays one of the job's ranks."""
+        """`emulated`: one device plays one of the job's ranks."""
         return EvaluatorKind.EMULATED
 
     @property
@@ -64,7 +63,7 @@ class EmulatedEvaluator:
 
     @property
     def terms(self) -> Terms:
-        """What all trials have in common."""
+        """The settings that all trials share."""
         pool = self.pool
         local_world_size = min(self.gpus_per_node, self.workload.world_size)
         share = min(fair_share(pool.host_cpus, local_world_size), pool.threads_per_slot)
@@ -99,7 +98,7 @@ class EmulatedEvaluator:
         )
 
     def _rank(self, request: TrialRequest) -> int:
-        """Return the rank that is played; at stage 2 they differ in what they hold."""
+        """Return the rank to play; at stage 2 ranks differ in memory."""
         zero = request.ds_config.get("zero_optimization", {})
         if zero.get("stage", 0) != 2:
             return 0
@@ -108,8 +107,8 @@ class EmulatedEvaluator:
             training = read_training(request.ds_config, self.workload, settings)
             return peak_rank(training, self.device)
         except AutotuneError:
-            # DeepSpeed may run what the memory model cannot read. Of 40 configs that were replayed
-            # the last rank held 0.2 % less than the fattest at most, but for one with 1.6 %.
+            # DeepSpeed may run what the memory model cannot read. In 40 replayed configs the last
+            # rank held at most 0.2 % less than the largest, except one with 1.6 %.
             return self.workload.world_size - 1
 
     def cancel(self) -> None:
@@ -118,5 +117,5 @@ class EmulatedEvaluator:
 
 
 def charged_bytes(workload: Workload, device_kind: str) -> int:
-    """Return what NCCL would hold on a device beside the allocator; nothing where none is used."""
+    """Return the bytes that NCCL holds outside the allocator; 0 where NCCL is not used."""
     return NCCL_BYTES if device_kind == "cuda" and workload.world_size > 1 else 0

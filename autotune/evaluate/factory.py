@@ -1,11 +1,11 @@
-"""Which evaluator a pool gets: what was asked for, and what its devices allow."""
+"""Makes the evaluator of a pool, and describes the choice."""
 
 from pathlib import Path
 from typing import Any
 
 from autotune.evaluate import Evaluator
 from autotune.evaluate.emulated import EmulatedEvaluator
-from autotune.evaluate.evaluator_kind import EvaluatorKind, not_shown
+from autotune.evaluate.evaluator_kind import EvaluatorKind, caveats_of
 from autotune.evaluate.measured import MeasuredEvaluator
 from autotune.evaluate.options import AUTO
 from autotune.job.workload import Workload
@@ -15,24 +15,24 @@ from autotune.study.environment import THREADS_PER_RANK
 
 
 def evaluator_of(pool: Pool) -> str:
-    """Return the kind of evaluator that a pool was opened for."""
+    """Return the kind of evaluator of a pool."""
     return EvaluatorKind.EMULATED if pool.emulates else EvaluatorKind.MEASURED
 
 
 def describe_choice(pool: Pool, communication: str | None) -> str:
-    """Say what `--evaluator auto` came to, why, and what its numbers leave out."""
+    """Describe what `--evaluator auto` chose, why, and what its numbers omit."""
     have, ranks = pool.num_devices, pool.request.world_size
     why = f"{have} {'device' if have == 1 else 'devices'} for {ranks} ranks"
     if not pool.emulates:
         return f"--evaluator {AUTO}: measured, {why}"
     return (
         f"--evaluator {AUTO}: emulated, {why}: one device plays one rank of {ranks}. "
-        f"Not in its numbers: {'; '.join(not_shown(EvaluatorKind.EMULATED, communication))}"
+        f"Not in its numbers: {'; '.join(caveats_of(EvaluatorKind.EMULATED, communication))}"
     )
 
 
 def describe_shares(evaluator: Evaluator) -> dict[str, Any]:
-    """Return what of its host a rank is given, for the record; memory of an emulated one only."""
+    """Return a rank's share of its host for the record; memory of emulated ranks only."""
     if not isinstance(evaluator, MeasuredEvaluator | EmulatedEvaluator):
         return {}
     terms = evaluator.terms
@@ -61,12 +61,12 @@ def make_evaluator(  # noqa: PLR0913  each is a different thing
         pool: where its trials run.
         workload: what is tuned.
         ceiling_bytes: the most a rank may use on its device.
-        gpus_per_node: ranks that an emulated rank shares its host with; None for real ranks.
+        gpus_per_node: ranks of an emulated node; None for real ranks.
         seed: of weights and data.
         study_folder: where logs are kept.
-        links: how the ranks that are emulated reach each other; None: collectives take no time.
+        links: between the emulated ranks; None: collectives take no time.
         node_host_bytes: host memory of an emulated node; None is this host's.
-        host_slowdown: of an emulated rank's optimizer step on the CPU, by its neighbours' steps.
+        host_slowdown: factor on an emulated rank's CPU optimizer step, due to its neighbours.
         num_threads: CPU threads of a rank; None is a fair share.
     """
     if gpus_per_node is None:

@@ -1,4 +1,4 @@
-"""From the ranks' reports to one outcome. Pure."""
+"""Makes one outcome of the ranks' reports. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -38,10 +38,10 @@ def outcome_of(
     Args:
         reports: one per rank that was launched, in rank order.
         spec: the trial.
-        evaluator: how the numbers came about.
+        evaluator: the kind of evaluator.
         tokens_per_step: of the user's global batch.
         duration_s: from launch to outcome.
-        neighbours: trials beside it.
+        neighbours: trials on the same nodes at the same time.
     """
     culprit = first_failure(reports)
     devices = tuple(report.device for report in reports)
@@ -90,16 +90,15 @@ def outcome_of(
 def first_failure(reports: Sequence[RankReport]) -> RankReport | None:
     """Return the report of the rank that failed first, or None if all ranks measured.
 
-    A lost connection to a peer is a consequence and never the reason, whenever it arrived. When
-    ranks hang, those that wait for another one look the same: the one that got least far, or that
-    was suspended, held them up.
+    A lost connection to a peer is a consequence and never the reason, whenever it arrives. If
+    several ranks hang, the one that is suspended, or has the least progress, blocks the others.
     """
     failed = [(report, report.failure) for report in reports if report.failure]
     if not failed:
         return None
     causes = [(r, f) for r, f in failed if FailureKind(f.kind) not in _CONSEQUENCES]
     if causes and all(FailureKind(f.kind) is FailureKind.HUNG for _, f in causes):
-        # A rank that noticed its peer's end was waiting for it: it is not the one that hung.
+        # A rank that lost its peer was waiting for it, so it did not hang.
         silent = [(r, f) for r, f in failed if FailureKind(f.kind) is not FailureKind.PEER]
         culprit, how = min(silent, key=lambda pair: _hold_up(pair[1]))
         if FailureKind(how.kind) is FailureKind.HUNG:
@@ -118,8 +117,8 @@ def _hold_up(failure: RankFailure) -> tuple[bool, int, float]:
 
 
 def _as_hung(report: RankReport, failure: RankFailure) -> RankReport:
-    """Return the report of a rank that was ended in time, but was the one that hung."""
-    why = "was stopped (SIGSTOP)" if failure.suspended else "got least far"
+    """Return the report of the rank that hung, although it ended before its time-out."""
+    why = "was stopped (SIGSTOP)" if failure.suspended else "made the least progress"
     message = f"{why} in {failure.phase}, and the others waited for it"
     return replace(report, failure=replace(failure, kind=FailureKind.HUNG.value, message=message))
 
@@ -127,7 +126,7 @@ def _as_hung(report: RankReport, failure: RankFailure) -> RankReport:
 def _judge(
     measurement: Measurement, reports: Sequence[RankReport], spec: TrialSpec
 ) -> tuple[Status, Failure | None]:
-    """Return what a trial that ran to its end comes to, and why if it is not complete."""
+    """Return the status of a trial that ran to its end, and the failure if it is not complete."""
     if failure := _over_ceiling(measurement, spec):
         return Status.OVER_CEILING, failure
     if failure := _over_host_share(measurement, spec):
@@ -144,17 +143,17 @@ def _judge(
 
 
 def _over_ceiling(measurement: Measurement, spec: TrialSpec) -> Failure | None:
-    fattest = max(measurement.ranks, key=lambda rank: rank.peak_bytes)
+    largest = max(measurement.ranks, key=lambda rank: rank.peak_bytes)
     retried = max(measurement.ranks, key=lambda rank: rank.alloc_retries)
-    if fattest.peak_bytes > spec.enforced_bytes:
+    if largest.peak_bytes > spec.enforced_bytes:
         charged = spec.ceiling_bytes - spec.enforced_bytes
         kept = f", of which {charged} are kept for communication" if charged else ""
         return Failure(
-            reason=f"used {fattest.peak_bytes} bytes of a ceiling of {spec.ceiling_bytes}{kept}",
-            rank=fattest.rank,
-            phase=max(fattest.memory, key=lambda memory: memory.used_bytes).phase,
-            needed_bytes=fattest.peak_bytes,
-            log=log_name(spec.label, fattest.rank),
+            reason=f"used {largest.peak_bytes} bytes of a ceiling of {spec.ceiling_bytes}{kept}",
+            rank=largest.rank,
+            phase=max(largest.memory, key=lambda memory: memory.used_bytes).phase,
+            needed_bytes=largest.peak_bytes,
+            log=log_name(spec.label, largest.rank),
         )
     if retried.alloc_retries:
         return Failure(
@@ -169,17 +168,17 @@ def _over_ceiling(measurement: Measurement, spec: TrialSpec) -> Failure | None:
 
 
 def _over_host_share(measurement: Measurement, spec: TrialSpec) -> Failure | None:
-    """Return why an emulated rank would not fit on a host that it shares with its peers."""
+    """Return why an emulated rank does not fit on a host that its peers share."""
     if spec.emulation is None:
         return None
-    fattest = max(measurement.ranks, key=lambda rank: rank.host_bytes)
+    largest = max(measurement.ranks, key=lambda rank: rank.host_bytes)
     share_bytes = spec.emulation.host_bytes
-    if fattest.host_bytes <= share_bytes:
+    if largest.host_bytes <= share_bytes:
         return None
     return Failure(
-        reason=f"used {format_gib(fattest.host_bytes)} of host memory; with "
+        reason=f"used {format_gib(largest.host_bytes)} of host memory; with "
         f"{spec.emulation.local_world_size} ranks on a node like this one each has "
         f"{format_gib(share_bytes)}",
-        rank=fattest.rank,
-        log=log_name(spec.label, fattest.rank),
+        rank=largest.rank,
+        log=log_name(spec.label, largest.rank),
     )

@@ -26,7 +26,7 @@ class MeasuredEvaluator:
 
     @property
     def name(self) -> str:
-        """These numbers come from as many real devices as the job has ranks."""
+        """`measured`: every rank of the job runs on a device."""
         return EvaluatorKind.MEASURED
 
     @property
@@ -36,7 +36,7 @@ class MeasuredEvaluator:
 
     @property
     def terms(self) -> Terms:
-        """What all trials have in common."""
+        """The settings that all trials share."""
         return Terms(
             workload=self.workload,
             device_kind=self.pool.request.device_kind,

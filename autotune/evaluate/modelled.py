@@ -1,7 +1,6 @@
 """The modelled evaluator: nothing runs; memory and speed are predicted.
 
-Its outcomes carry `Modelled` where a trial that ran has a measurement, so that no table can take
-the one for the other.
+Its outcomes carry `Modelled` instead of a measurement, so that no table can confuse the two.
 """
 
 import time
@@ -24,23 +23,23 @@ from autotune.study.step_times import Interval
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelledEvaluator:
-    """Says what a trial would need and how fast it would be."""
+    """Predicts the memory and the speed of a trial."""
 
     workload: Workload
     memory: Surroundings
     """Device, ceiling and host of a rank."""
     speed: SpeedSurroundings
     calibration: SpeedCalibration = field(default_factory=SpeedCalibration)
-    """Of measured trials of the same workload on the same pool; none by default."""
+    """Fitted to measured trials of the same workload on the same pool; none by default."""
 
     @property
     def name(self) -> str:
-        """These numbers come from no device at all."""
+        """`modelled`: nothing runs."""
         return EvaluatorKind.MODELLED
 
     @property
     def capacity(self) -> int:
-        """One: it is one computation in one process."""
+        """One: a prediction is a computation in this process."""
         return 1
 
     def evaluate(self, request: TrialRequest, on_mark: OnMark) -> Outcome:
@@ -67,7 +66,7 @@ class ModelledEvaluator:
         return self._outcome(Status.COMPLETE, began, modelled=modelled)
 
     def cancel(self) -> None:
-        """Do nothing: what is under way ends within a second by itself."""
+        """Do nothing: a prediction ends within a second."""
 
     def _training(self, request: TrialRequest) -> Training:
         settings = ModelSettings.of_trial(request.model_settings)
@@ -101,7 +100,7 @@ class ModelledEvaluator:
 
 
 def _too_large(estimate: MemoryEstimate) -> Failure:
-    """Say what does not fit: the device, or else the host that its ranks share."""
+    """Describe what does not fit: the device, or else the host."""
     device, host = estimate.device, estimate.host
     if device.fits is not False:
         return Failure(
@@ -109,7 +108,7 @@ def _too_large(estimate: MemoryEstimate) -> Failure:
             rank=0,
             phase=Phase.INIT,
         )
-    # A job that is fragmented runs out below its own peak's sum.
+    # A fragmented job runs out below the sum of its peak.
     needed = max(device.needed_bytes, (device.ceiling_bytes or 0) + 1)
     return Failure(
         reason=f"predicted not to fit: needs {format_gib(needed)}; shrink {device.advice}",

@@ -1,4 +1,4 @@
-"""Trials on a pool's slots, real ranks or emulated ones: what they are told, and their outcome."""
+"""Runs trials on a pool's slots, with real or emulated ranks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,21 +8,26 @@ from typing import Any
 from autotune.ds_config.build import MICRO_BATCH, shorten
 from autotune.evaluate import CLEARLY_SLOWER, OnMark, TrialRequest
 from autotune.evaluate.evaluator_kind import EvaluatorKind
-from autotune.evaluate.hang_timeouts import hang_timeouts
 from autotune.evaluate.judge_reports import log_name, outcome_of
 from autotune.job.workload import Workload
 from autotune.pool.pool import Pool
-from autotune.study.outcome import Outcome
+from autotune.study.outcome import Outcome, Phase
 from autotune.trial.report import RankReport
 from autotune.trial.spec import Emulation, StepRule, TrialSpec
 
 _SHORT_STEPS = StepRule(min_steps=4, max_steps=10, max_s=8.0)
 _WHOLE_STEPS = StepRule(min_steps=6, max_steps=12, max_s=60.0)
+# Far below what any device delivers: a time-out must never end a healthy trial.
+_FLOOR_FLOPS = {"cuda": 5e12, "cpu": 1e9}
+_FLOPS_PER_PARAMETER_AND_TOKEN = 8
+"""Forward, backward, and the forward again under activation checkpointing."""
+_S_PER_PARAMETER = 2e-8
+"""Building, copying or stepping a parameter on the slowest host that is supported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What all trials of a study have in common."""
+    """The settings that all trials of a study share."""
 
     workload: Workload
     device_kind: str
@@ -34,11 +39,11 @@ class Terms:
     emulation: Emulation | None = None
 
     def spec(self, request: TrialRequest) -> TrialSpec:
-        """Return what the ranks of a trial are told."""
+        """Return the spec that the ranks of a trial run."""
         workload = self.workload
         settings = request.model_settings
         accumulation = int(request.ds_config["gradient_accumulation_steps"])
-        # Two micro steps, so that the accumulation buffers exist and an inner one can be timed.
+        # Two micro steps: the accumulation buffers then exist, and an inner one can be timed.
         timed = accumulation if request.whole_steps else min(accumulation, 2)
         return TrialSpec(
             label=request.label,
@@ -81,7 +86,7 @@ def run_on_pool(
         DispatchError: a slot is gone.
     """
     spec = terms.spec(request)
-    # An emulated rank with no more than its slot's share of the host leaves the others theirs.
+    # An emulated rank that keeps to its slot's share of the host does not slow the others.
     shares = spec.emulation is None or spec.num_threads > pool.threads_per_slot
     alone = request.whole_steps or (shares and _offloads(request))
     run = pool.run(spec, number=request.number, alone=alone, on_mark=on_mark)
@@ -100,8 +105,30 @@ def run_on_pool(
     )
 
 
+def hang_timeouts(
+    workload: Workload, *, micro_batch: int, device_kind: str
+) -> Mapping[Phase, float]:
+    """Return the seconds without a progress mark, per phase, after which a rank counts as hung.
+
+    A rank marks every micro step, so the limit grows with the size of the model and of a micro
+    batch.
+    """
+    parameters = workload.model.num_parameters
+    states_s = parameters * _S_PER_PARAMETER
+    tokens = micro_batch * workload.seq_len
+    flops = _FLOPS_PER_PARAMETER_AND_TOKEN * parameters * tokens
+    micro_step_s = flops / _FLOOR_FLOPS[device_kind]
+    return {
+        Phase.BUILD: 120 + states_s,
+        # An optimizer kernel may have to be compiled: minutes on few cores.
+        Phase.INIT: 600 + states_s,
+        Phase.FIRST_STEP: 120 + states_s + 2 * micro_step_s,
+        Phase.STEADY: 60 + states_s + micro_step_s,
+    }
+
+
 def _as_played(reports: Sequence[RankReport], spec: TrialSpec) -> tuple[RankReport, ...]:
-    """Return reports under the rank that an emulated trial's only process played."""
+    """Return the reports with the rank that an emulated trial's process played."""
     if spec.emulation is None:
         return tuple(reports)
     return tuple(replace(report, rank=spec.emulation.rank) for report in reports)
@@ -116,11 +143,7 @@ def _step_rule(request: TrialRequest, workload: Workload) -> StepRule:
 
 
 def _offloads(request: TrialRequest) -> bool:
-    """Whether a trial shares the host's cores and memory with every neighbour.
-
-    Real ranks of such a trial run without neighbours. An emulated one with no more than its share
-    of the host would have neighbours on a real node.
-    """
+    """Whether a trial offloads, and so uses the cores and memory of the host."""
     zero: Mapping[str, Any] = request.ds_config.get("zero_optimization", {})
     return any(
         (zero.get(section) or {}).get("device", "none") != "none"

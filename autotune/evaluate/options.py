@@ -1,4 +1,4 @@
-"""What a user asks for, as far as that can be judged without a pool. Loads no Ray."""
+"""The options that choose an evaluator, checked without a pool. Loads no Ray."""
 
 from dataclasses import dataclass
 
@@ -12,14 +12,14 @@ _CHOICES = (AUTO, EvaluatorKind.MEASURED, EvaluatorKind.EMULATED, EvaluatorKind.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatorOptions:
-    """What a user asks for: `--evaluator`, `--gpus`, `--gpus-per-node` and `--gpu-type`."""
+    """`--evaluator`, `--gpus`, `--gpus-per-node` and `--gpu-type`."""
 
     evaluator: str
     gpus: int
     gpus_per_node: int | None
-    """None is all, 8 at most."""
+    """None is all, at most 8."""
     gpu_type: str | None = None
-    """Where nothing runs, no device tells what it is."""
+    """Of a modelled study, which has no device to read it from."""
 
     @property
     def runs_nothing(self) -> bool:
@@ -28,14 +28,14 @@ class EvaluatorOptions:
 
     @property
     def may_emulate(self) -> bool:
-        """Whether ranks may turn out to be emulated."""
+        """Whether ranks may be emulated."""
         return self.evaluator in (AUTO, EvaluatorKind.EMULATED)
 
     def check(self) -> None:
-        """Make sure that it can be had, as far as that can be told without a pool.
+        """Check the options, as far as no pool is needed.
 
         Raises:
-            HardwareError: it cannot.
+            HardwareError: an unknown evaluator, or options that exclude each other.
         """
         if self.evaluator not in _CHOICES:
             raise HardwareError(
@@ -52,20 +52,20 @@ class EvaluatorOptions:
             self._refuse_gpus_per_node()
         if self.evaluator == EvaluatorKind.MODELLED and self.gpu_type is None:
             raise HardwareError(
-                "--evaluator modelled: nothing runs, so no device tells what it is; name one "
-                "with --gpu-type, such as h100-80gb"
+                "--evaluator modelled: nothing runs, so the device is not known; name one with "
+                "--gpu-type, such as h100-80gb"
             )
         if self.evaluator != EvaluatorKind.MODELLED and self.gpu_type is not None:
             raise HardwareError(
-                f"--gpu-type {self.gpu_type}: is for --evaluator modelled; trials that run are "
-                "on the devices that are there, so leave it out"
+                f"--gpu-type {self.gpu_type}: is for --evaluator modelled; trials run on the "
+                "devices of the pool, so leave it out"
             )
 
     def gpus_per_node_of(self, evaluator: str) -> int | None:
-        """Return the ranks that one of them shares its host with; None where ranks are real.
+        """Return the ranks of an emulated or modelled node; None where ranks are real.
 
         Raises:
-            HardwareError: it was given, and the ranks are real.
+            HardwareError: `--gpus-per-node` was given, and the ranks are real.
         """
         if evaluator not in (EvaluatorKind.EMULATED, EvaluatorKind.MODELLED):
             self._refuse_gpus_per_node()
@@ -75,6 +75,6 @@ class EvaluatorOptions:
     def _refuse_gpus_per_node(self) -> None:
         if self.gpus_per_node is not None:
             raise HardwareError(
-                f"--gpus-per-node {self.gpus_per_node}: is for emulated ranks; real ones run where "
-                "their devices are, so leave it out, or use --evaluator emulated"
+                f"--gpus-per-node {self.gpus_per_node}: is for emulated ranks; real ranks run "
+                "where their devices are, so leave it out, or use --evaluator emulated"
             )

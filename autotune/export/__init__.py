@@ -1,4 +1,4 @@
-"""The study folder's files, every one rebuilt from the Optuna storage alone."""
+"""Writes the files of a study folder, from its Optuna storage alone."""
 
 import contextlib
 import json
@@ -21,14 +21,14 @@ def write_study_files(study: StudyView, folder: Path) -> Mapping[str, Any] | Non
         The record, or None if nothing was confirmed.
 
     Raises:
-        StoreError: the folder cannot be made, or a file not written.
+        StoreError: the folder or a file cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
         raise StoreError(f"{folder}: is a file, where a folder is needed; {_ELSEWHERE}") from error
     except OSError as error:
-        raise StoreError(f"{folder}: cannot be made: {error.strerror}; {_ELSEWHERE}") from error
+        raise StoreError(f"{folder}: cannot be created: {error.strerror}; {_ELSEWHERE}") from error
     _replace(folder / "trials.csv", trials_table(study).to_csv(index=False))
     if study.exported is None:
         return None

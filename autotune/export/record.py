@@ -1,4 +1,4 @@
-"""The record of a study: the numbers behind what is exported."""
+"""Builds the record of a study: the numbers of the exported config."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -7,7 +7,7 @@ from typing import Any
 from autotune import dotted
 from autotune.ds_config.build import BATCH_KEYS, without_searched
 from autotune.errors import ExportError
-from autotune.evaluate.evaluator_kind import EvaluatorKind, not_shown
+from autotune.evaluate.evaluator_kind import EvaluatorKind, caveats_of
 from autotune.job.cpu_threads import VARIABLE
 from autotune.job.launcher import Launcher
 from autotune.job.workload import Workload
@@ -34,7 +34,7 @@ def build_record(study: StudyView) -> Record:
     return Record(
         created=None if ended_at is None else datetime.fromisoformat(ended_at),
         evaluator=setup.evaluator,
-        not_shown=not_shown(setup.evaluator, setup.communication),
+        not_shown=caveats_of(setup.evaluator, setup.communication),
         emulation=_emulation(study),
         modelling=_modelling(study),
         trial=exported.number,
@@ -78,14 +78,14 @@ def build_record(study: StudyView) -> Record:
 
 
 def _launcher_settings(study: StudyView) -> dict[str, Any]:
-    """Return what the launcher must set for the ranks to be as in the study; none in older ones."""
+    """Return the variables that the launcher must set; empty if recorded by an older version."""
     threads = study.setup.environment.get(THREADS_PER_RANK)
     return {} if threads is None else {VARIABLE: threads}
 
 
 def _lint(workload: Workload, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the gate's rules find in the exported config."""
-    # "auto" is left in it only where the user's base had it, for Hugging Face to resolve.
+    """Return the findings of the gate's rules in the exported config."""
+    # "auto" remains only where the user's base has it, for Hugging Face to resolve.
     launcher = Launcher.HF if "auto" in dotted.flatten(config).values() else Launcher.DEEPSPEED
     findings = lint_for(workload, config, launcher=launcher)
     return {
@@ -95,7 +95,7 @@ def _lint(workload: Workload, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def composition_error(exported: TrialRecord, confirmation: Confirmation) -> float | None:
-    """Return how far the composed tokens/s of the search was from whole steps, relative.
+    """Return the relative error of the search's composed tokens/s against whole steps.
 
     None if the search timed whole steps already.
     """
@@ -107,7 +107,7 @@ def composition_error(exported: TrialRecord, confirmation: Confirmation) -> floa
 
 
 def _emulation(study: StudyView) -> dict[str, Any] | None:
-    """Return what an emulated rank was told of the others; None where ranks were real."""
+    """Return the assumed nodes and links of emulated ranks; None for real ranks."""
     setup = study.setup
     if setup.gpus_per_node is None or setup.evaluator == EvaluatorKind.MODELLED:
         return None
@@ -119,7 +119,7 @@ def _emulation(study: StudyView) -> dict[str, Any] | None:
 
 
 def _modelling(study: StudyView) -> dict[str, Any] | None:
-    """Return what the ranks were assumed to be; None where something ran."""
+    """Return the assumed devices of a modelled study; None where trials ran."""
     setup = study.setup
     if setup.evaluator != EvaluatorKind.MODELLED:
         return None
@@ -132,9 +132,9 @@ def _modelling(study: StudyView) -> dict[str, Any] | None:
 
 
 def _speed(study: StudyView, confirmation: Confirmation) -> dict[str, Any] | None:
-    """Return what the speed model said beside what was measured or emulated.
+    """Return the speed model's predictions beside the measured or emulated numbers.
 
-    None where it knows nothing, or is the evaluator. Its words are not corrected by the trials.
+    None where it lacks the device, or is the evaluator. Predictions are not corrected by trials.
     """
     report = study.speed
     if report is None:
@@ -156,7 +156,7 @@ def _speed(study: StudyView, confirmation: Confirmation) -> dict[str, Any] | Non
 def _predicted(
     report: SpeedReport, number: int | None, runs: tuple[Outcome, ...]
 ) -> dict[str, Any] | None:
-    """Return what was predicted of a trial, beside the mean of its confirmation runs."""
+    """Return the prediction for a trial, and the mean of its confirmation runs."""
     predicted = None if number is None else report.of_trial(number)
     if predicted is None or not all(run.status is Status.COMPLETE for run in runs):
         return None
@@ -249,7 +249,7 @@ def exported_ds_config(study: StudyView) -> dict[str, Any]:
     exported = study.exported
     if exported is None:
         raise ExportError(
-            f"study {study.name}: no trial was confirmed, so there is nothing to export; go on "
+            f"study {study.name}: no trial was confirmed, so there is nothing to export; continue "
             "with `autotune run --resume`"
         )
     searched = [p.key for p in study.setup.space.parameters if not p.key.startswith(MODEL_PREFIX)]

@@ -54,11 +54,11 @@ _COUNTS = (
 def trials_table(study: StudyView) -> "pd.DataFrame":
     """Return one row per trial and rank; a trial without a measurement has one row.
 
-    Proposals that were rejected before launch follow, with what they were predicted to need.
+    Proposals that were rejected before launch follow, with their predicted memory.
 
     `inner_s`, `boundary_s`, `host_loop_s` (seconds) and `losses` hold a number per optimizer step,
-    separated by blanks; the first step is in `losses` only. `clock_limits` names whatever
-    held a device's clock down. Searched keys follow under their dotted names.
+    separated by blanks; the first step is in `losses` only. `clock_limits` names the limits on a
+    device's clock. Searched keys follow under their dotted names.
     """
     import pandas as pd
 

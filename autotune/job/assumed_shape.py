@@ -4,7 +4,7 @@ from autotune.errors import WorkloadError
 from autotune.job.model_shape import ModelShape, shape_from_hf_config
 
 ASSUMED = "autotune_assumed"
-"""Marks the config of an assumed shape, so that its estimate says so and its margin is wider."""
+"""Marks the config of an assumed shape: its estimate is labelled and has a wider margin."""
 _WIDTH_PER_LAYER = 128
 """Hidden size over layers, about the same from 1B to 70B."""
 _VOCAB_SIZE = 32_000

@@ -1,4 +1,4 @@
-"""`--base`: a user's ds_config in any form that the gate reads."""
+"""Reads the user's ds_config in any form that the gate reads."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,11 +17,11 @@ def read_base(
     """Read JSON, Hjson, an Accelerate YAML or a gpt-neox YAML.
 
     Args:
-        source: the file, or its content where a program has read it.
-        launcher: who reads it first, as far as that is known; an Accelerate YAML says so itself.
+        source: the file, or its parsed content.
+        launcher: what reads it first; an Accelerate YAML overrides it.
 
     Returns:
-        The config, with what the file says of the launch.
+        The config, with the launch settings of the file.
 
     Raises:
         ConfigError: no such file, or it holds no ds_config; every fault is named.
@@ -44,5 +44,5 @@ def read_base(
             *(f"{path}: {finding.message}" for finding in errors or document.findings)
         )
     if not document.subject.config:
-        raise ConfigError(f"{path}: holds no ds_config, but an empty mapping")
+        raise ConfigError(f"{path}: holds an empty mapping, not a ds_config")
     return document.subject

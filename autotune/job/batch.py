@@ -1,4 +1,4 @@
-"""The batch sizes of a job, as its launcher works them out."""
+"""The batch sizes of a job, computed as its launcher does."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,18 +18,18 @@ ACCUMULATION = "gradient_accumulation_steps"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What one rank does per optimizer step."""
+    """Batch sizes of one rank."""
 
     micro: int
     """Sequences of a micro step."""
     accumulation: int
     """Micro steps of an optimizer step."""
     origin: Origin | None
-    """Where the micro batch comes from; None is unknown, and `micro` is the least there is."""
+    """Source of the micro batch; None is unknown, and `micro` is 1."""
 
     @property
     def is_open(self) -> bool:
-        """Whether the micro batch may be another one."""
+        """Whether the micro batch is unknown or assumed."""
         return self.origin is None or self.origin.is_assumed
 
 
@@ -42,8 +42,8 @@ def resolve_batch(
 ) -> Batch:
     """Return micro batch and accumulation.
 
-    Sizes of a ds_config that contradict each other are the batch rule's findings: the micro batch
-    counts here, since memory depends on it.
+    The batch rule reports sizes that contradict each other. Here the micro batch has priority,
+    since memory depends on it.
 
     Args:
         subject: the config and its launch.
@@ -60,7 +60,7 @@ def resolve_batch(
     if steps is None and arguments is not None:
         steps = accumulation_of(arguments)
     train = global_batch_size or _size(subject, TRAIN_BATCH)
-    # A written accumulation leaves one micro batch that makes the given global batch.
+    # A given accumulation leaves one micro batch for the given global batch.
     chooses = _fills_auto(subject) and global_batch_size is not None and steps is None
     if micro is None and train is not None and not chooses:
         micro, origin = max(train // (ranks * (steps or 1)), 1), Origin.DS_CONFIG
@@ -83,15 +83,15 @@ def _micro_batch(subject: Subject) -> tuple[int | None, Origin | None]:
 
 
 def _arguments(subject: Subject) -> Mapping[str, Any] | None:
-    """Return the TrainingArguments, where the Trainer reads the config."""
+    """Return the TrainingArguments if the Trainer reads the config."""
     launch = subject.launch
     return launch.hf_args if launch.launcher is Launcher.HF else None
 
 
 def _fills_auto(subject: Subject) -> bool:
-    """Whether the Trainer, of which no arguments are known, fills the micro batch.
+    """Whether the Trainer fills the micro batch from its default, since no arguments are given.
 
-    Accelerate alone takes it from the program's data loader, so it is not known.
+    Accelerate alone takes it from the program's data loader, so it is unknown.
     """
     value, launch = subject.value(MICRO_BATCH), subject.launch
     # Under the Trainer a missing key is filled like "auto".

@@ -1,7 +1,7 @@
-"""Sizes of memory as people write them, and the ceiling that a share or a size means on a device.
+"""Reads memory sizes and ceilings: a share of a device, or a size.
 
-GB and GiB are told apart: a card sold as 80 GB is 80e9 bytes in a vendor's table and 79.2 GiB to
-its driver, and the 7 % between the two units is more than this package's error.
+GB and GiB are distinct: a card sold as 80 GB is 80e9 bytes in a vendor's table and 79.2 GiB to its
+driver, and the 7 % between the two units is more than the error of the predictions.
 """
 
 import math
@@ -32,8 +32,8 @@ def parse_bytes(text: str, *, where: str = "size") -> int:
 
     Args:
         text: a number and one of B, KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB
-            (powers of 1024); case and a space between do not matter.
-        where: the option or key that said it, for messages.
+            (powers of 1024); case and a space between are ignored.
+        where: its option or key, for messages.
 
     Returns:
         Whole bytes, rounded down.
@@ -54,7 +54,7 @@ def parse_ceiling(text: str, *, device_bytes: int, where: str = "--memory-ceilin
     Args:
         text: `90%`, `72GiB`, `80GB`.
         device_bytes: the device's memory as its driver reports it.
-        where: the option that said it, for messages.
+        where: its option, for messages.
 
     Returns:
         Bytes a rank may use, as the driver sees them.
@@ -93,9 +93,9 @@ def format_gib(num_bytes: float) -> str:
 
 
 def _size_bytes(text: str, *, where: str, forms: str) -> int:
-    """Read a size; `forms` is what a message says can be written here."""
+    """Read a size; `forms` are the accepted forms, for messages."""
     number, unit = _split(text, where=where, forms=forms)
-    # Before the unit: a -1 with one is no better.
+    # Before the unit: -1 is wrong with any unit.
     _require_positive(number, text, where=where, forms=forms)
     if unit not in _UNITS:
         raise HardwareError(_unknown_unit(text, unit, where=where, forms=forms))

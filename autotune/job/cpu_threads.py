@@ -1,4 +1,4 @@
-"""CPU threads of a rank (`OMP_NUM_THREADS`): what decides them, and what a launcher sets by itself.
+"""CPU threads of a rank (`OMP_NUM_THREADS`): their sources, and the defaults of launchers.
 
 An offloaded optimizer steps on these threads, so its speed depends on them. Sources: torch 2.13,
 distributed/run.py: `config_from_args`; accelerate 1.15, commands/launch.py:
@@ -9,12 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from autotune.errors import HardwareError
-
 VARIABLE = "OMP_NUM_THREADS"
 FAIR_SHARE = "a fair share of the node's cores"
 ASSUMED_CORES = 16
-"""Cores per rank of a node that is not there: those of the H200 hosts that were measured."""
+"""Cores per rank of a node that is not this machine: as on the measured H200 hosts."""
 
 
 class RankLauncher(StrEnum):
@@ -28,14 +26,14 @@ class RankLauncher(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuThreads:
-    """How many CPU threads a rank has, and what decided it."""
+    """The CPU threads of a rank, and the source of their number."""
 
     count: int
     origin: str
     """An option, a file's key, `OMP_NUM_THREADS`, a launcher or a fair share, for a reader."""
 
     def __str__(self) -> str:
-        """Return both for a reader.
+        """Return the number and its source for a reader.
 
         Example:
             >>> str(CpuThreads(count=1, origin="torchrun"))
@@ -55,10 +53,10 @@ def fair_share(cores: int, local_ranks: int) -> int:
 
 
 def threads_by_launcher(launcher: RankLauncher, *, cores: int, local_ranks: int) -> int:
-    """Return the threads of a rank where nothing is set by hand.
+    """Return the threads of a rank where the user sets nothing.
 
     torchrun sets 1 where a node has several ranks, Accelerate always. DeepSpeed's launcher sets
-    nothing without `--bind_cores_to_rank`, so that every rank takes all cores of its node.
+    nothing without `--bind_cores_to_rank`, so every rank uses all cores of its node.
 
     Args:
         launcher: what starts the ranks.
@@ -81,19 +79,18 @@ def resolve_cpu_threads(
     environment: Mapping[str, str] | None = None,
     launcher: RankLauncher | None = None,
 ) -> CpuThreads:
-    """Return the CPU threads of a rank by the first source that has them.
+    """Return the CPU threads of a rank from the first source that states them.
 
     The order is that of the parameters from `given` on, then a fair share. Every launcher keeps an
-    `OMP_NUM_THREADS` of the environment, so it comes before what they set by themselves.
+    `OMP_NUM_THREADS` of the environment, so it precedes their defaults.
 
     Args:
         cores: of a node.
         local_ranks: ranks on it.
         given: `--cpu-threads`.
         accelerate: `num_cpu_threads_per_process` of an Accelerate config.
-        environment: variables of the shell, where it is the one that starts the job; None where
-            the job runs elsewhere.
-        launcher: what starts the ranks; None is not known.
+        environment: variables of the shell that starts the job; None if that is another shell.
+        launcher: what starts the ranks; None is unknown.
 
     Example:
         >>> resolve_cpu_threads(cores=64, local_ranks=8).count
@@ -116,12 +113,12 @@ def resolve_cpu_threads(
 def assumed_cpu_threads(
     *, local_ranks: int, given: int | None, launcher: RankLauncher | None
 ) -> CpuThreads:
-    """Return the CPU threads of a rank on a node that is not there, with `ASSUMED_CORES` a rank.
+    """Return the CPU threads of a rank on another machine, with `ASSUMED_CORES` per rank.
 
     Args:
         local_ranks: ranks on a node.
         given: `--cpu-threads`.
-        launcher: what starts the ranks; None is not known.
+        launcher: what starts the ranks; None is unknown.
     """
     cores = ASSUMED_CORES * local_ranks
     found = resolve_cpu_threads(
@@ -132,23 +129,13 @@ def assumed_cpu_threads(
     return replace(found, origin=f"{found.origin}, {ASSUMED_CORES} for each rank assumed")
 
 
-def check_cpu_threads(given: int | None) -> None:
-    """Refuse a number of threads that no rank can have.
-
-    Raises:
-        HardwareError: it is below 1.
-    """
-    if given is not None and given < 1:
-        raise HardwareError(f"--cpu-threads {given}: must be at least 1")
-
-
 def launch_commands(count: int | str) -> Mapping[RankLauncher, str]:
-    """Return how each launcher is given a number of threads, or a letter for it, in a shell."""
+    """Return the shell command of each launcher that sets a number of threads."""
     setting = f"{VARIABLE}={count}"
     return {
         RankLauncher.TORCHRUN: f"{setting} torchrun ...",
         RankLauncher.ACCELERATE: f"accelerate launch --num_cpu_threads_per_process {count} ...",
-        # To other nodes it hands on what ~/.deepspeed_env lists, and little of the shell's.
+        # It passes the variables of ~/.deepspeed_env to other nodes, and few of the shell's.
         RankLauncher.DEEPSPEED: f"export {setting}; deepspeed ... (several nodes: {setting} in "
         "~/.deepspeed_env)",
     }

@@ -1,8 +1,8 @@
-"""Devices by the names that people, vendors and NVML use for them, and a way to add one.
+"""Devices by the names that users, vendors and NVML give them; `--devices` adds more.
 
 Memory is what the driver gives a process (`torch.cuda.get_device_properties`), which is less than
-the number on the box and differs by a few hundred MiB between driver versions: on the machine
-itself, what its driver says counts. Speeds are the vendors' dense peaks.
+the vendor's number and differs by a few hundred MiB between driver versions: on a real device, the
+driver's value is used. Speeds are the vendors' dense peaks.
 """
 
 import difflib
@@ -30,7 +30,7 @@ _HOPPER_WORKSPACE_BYTES = 32 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One accelerator, as far as memory and speed are concerned."""
+    """Memory and speeds of an accelerator."""
 
     name: str
     memory_bytes: int
@@ -50,7 +50,7 @@ class Device:
     """Of the dense peak, in the best of large matrix products: the Maximum Achievable Matmul FLOPS
     of Stas Bekman's ml-engineering where it lists the device, else that of its generation."""
     network: str = "ethernet-100g"
-    """Between nodes, in machines as they are sold with such devices."""
+    """Between nodes, in the usual machines with such devices."""
     aliases: tuple[str, ...] = ()
     """Other names, as vendors and NVML print them."""
 
@@ -107,16 +107,16 @@ class Device:
 
 @cache
 def catalogue() -> tuple[Device, ...]:
-    """Return the devices of `devices.yaml`, read when first asked for."""
+    """Return the devices of `devices.yaml`, read on first use."""
     return load_devices(Path(__file__).with_name("devices.yaml"))
 
 
 def find_device(name: str, *, extra: tuple[Device, ...] = (), where: str = "--gpu-type") -> Device:
-    """Find a device by any of its names; case, spaces, dashes and the vendor do not matter.
+    """Find a device by any of its names, ignoring case, spaces, dashes and the vendor.
 
     Args:
         name: `a100-80gb`, `A100-SXM4-80GB`, `NVIDIA A100-SXM4-80GB`, ...
-        extra: devices that the user added; they go before the catalogue.
+        extra: devices that the user added; they precede the catalogue.
         where: the option that gave it, for messages.
 
     Raises:
@@ -143,10 +143,10 @@ def find_device(name: str, *, extra: tuple[Device, ...] = (), where: str = "--gp
 
 
 def find_gpu(name: str, *, extra: tuple[Device, ...] = ()) -> Device:
-    """Find what ranks that nobody runs are on: the models' words are for GPUs.
+    """Find the GPU of modelled ranks.
 
     Raises:
-        HardwareError: unknown, or CPU ranks.
+        HardwareError: an unknown device, or CPU ranks, which the models do not cover.
     """
     device = find_device(name, extra=extra)
     if device.name == "cpu":
@@ -155,12 +155,12 @@ def find_gpu(name: str, *, extra: tuple[Device, ...] = ()) -> Device:
 
 
 def known_device(driver_name: str, *, memory_bytes: int) -> Device:
-    """Return what the catalogue says of a device that is really there, with its real memory.
+    """Return the catalogue's entry of a real device, with its real memory.
 
-    One that the catalogue does not know counts as the newest kind it knows.
+    A device that the catalogue lacks gets the speeds of an h100-80gb.
 
     Args:
-        driver_name: what NVML calls it; `cpu` for CPU ranks.
+        driver_name: NVML's name of it; `cpu` for CPU ranks.
         memory_bytes: as its driver reports it.
     """
     try:
@@ -201,7 +201,7 @@ def load_devices(path: Path) -> tuple[Device, ...]:
 
 
 def _plain(name: str) -> str:
-    """Strip what differs between vendors' spellings."""
+    """Remove the parts that differ between vendors' spellings."""
     letters = re.sub(r"[^a-z0-9]", "", name.lower())
     return re.sub(
         r"^(nvidia|tesla|amdinstinct|amd|geforce)+|sxm[0-9]?|hbm[0-9]e?|geforce", "", letters

@@ -1,4 +1,4 @@
-"""Models by their names on the Hugging Face Hub, as far as they are on this machine."""
+"""Finds models of the Hugging Face Hub in the local cache."""
 
 import os
 import re
@@ -8,14 +8,14 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?")
 
 
 def is_hub_name(name: str) -> bool:
-    """Whether a name could be a model's on the Hub: ORG/NAME, or a NAME of its early days."""
+    """Whether a name has the form of a Hub model: ORG/NAME, or NAME for the oldest ones."""
     return _HUB_NAME.fullmatch(name) is not None and not name.endswith(".json")
 
 
 def cached_config(name: str) -> Path | None:
-    """Return the `config.json` of a model in the local Hugging Face cache; None where it is not.
+    """Return the `config.json` of a model in the local Hugging Face cache; None if it is missing.
 
-    The network is never asked. Of several revisions it is the one that `main` points to, else the
+    The network is never used. Of several revisions it is the one that `main` points to, else the
     newest.
 
     Args:
@@ -36,8 +36,8 @@ def cached_config(name: str) -> Path | None:
 def hub_cache() -> Path:
     """Return the folder of the local Hugging Face cache, as huggingface_hub finds it."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        if said := os.environ.get(variable):
-            return Path(said).expanduser()
+        if value := os.environ.get(variable):
+            return Path(value).expanduser()
     if home := os.environ.get("HF_HOME"):
         return Path(home).expanduser() / "hub"
     base = os.environ.get("XDG_CACHE_HOME")

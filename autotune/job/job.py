@@ -1,7 +1,7 @@
-"""A training job as its owner describes it: what is trained, where, and how it is launched.
+"""A training job as the user describes it: what is trained, where, and how it is launched.
 
-The fields are the options that `run`, `plan` and `gate` share, the keys of `autotune.yaml`, and
-the arguments of `autotune.Job`. They are declared here, once.
+The fields are the shared options of `run`, `plan` and `gate`, the keys of `autotune.yaml`, and the
+arguments of `autotune.Job`.
 """
 
 import math
@@ -19,18 +19,18 @@ WHAT, WHERE, HOW = "What is trained", "Where it runs", "How it is launched"
 
 
 def _option(panel: str, text: str, **other: Any) -> Any:
-    """Declare a field that is also an option; None is not given."""
+    """Declare a field that is also an option; None means not given."""
     return field(default=None, metadata={"panel": panel, "help": text, **other})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A training job, as far as it is described; what is None is looked for elsewhere.
+    """A training job; a field that is None is read from the other sources.
 
     `autotune.job.resolve.resolve_job` completes it.
 
     Raises:
-        JobError: values out of range, or that contradict each other; all are named.
+        JobError: values are out of range or contradict each other; all are named.
 
     Example:
         >>> Job(model="7b", gpus=8, seq_len=4096).gpus
@@ -47,7 +47,7 @@ class Job:
         WHAT, "Parameters, such as 6.7e9, instead of --model: a LLaMA-like shape is assumed."
     )
     trainable_params: float | None = _option(
-        WHAT, "With a frozen base (LoRA): how many parameters are trained. [default: all]"
+        WHAT, "With a frozen base (LoRA): number of trained parameters. [default: all]"
     )
     largest_parameter: int | None = _option(
         WHAT, "Elements of the largest single parameter, for NVMe buffers. [default: the model's]"
@@ -60,7 +60,7 @@ class Job:
     )
     precision: str | None = _option(WHAT, "bf16, fp16 or fp32. [default: the ds_config, else bf16]")
     activation_checkpointing: bool | None = _option(
-        WHAT, "Whether the model recomputes activations. [default: not known; run: searched]"
+        WHAT, "Whether the model recomputes activations. [default: unknown; run: searched]"
     )
     attn_implementation: str | None = _option(
         WHAT,
@@ -75,7 +75,7 @@ class Job:
     gpus_per_node: int | None = _option(WHERE, "Ranks that share a machine. [default: up to 8]")
     gpu_type: str | None = _option(
         WHERE,
-        "What every rank runs on, such as h100-80gb; names of vendors and NVML do too. run: only "
+        "Device of every rank, such as h100-80gb; names of vendors and NVML work too. run: only "
         "with --evaluator modelled.",
     )
     gpu_memory: str | None = _option(
@@ -92,15 +92,15 @@ class Job:
     link: str | None = _option(
         WHERE,
         "Network between machines: ib-ndr-400, roce-200, ethernet-100g, ...; x4 at the end for 4 "
-        "ports a machine. [default: as such GPUs are sold]",
+        "ports per machine. [default: usual for the GPU type]",
     )
     probe: Path | None = _option(
-        WHERE, "What `autotune probe` measured on the pool. [default: a catalogue]"
+        WHERE, "A file of `autotune probe` on the pool. [default: a catalogue]"
     )
-    devices: Path | None = _option(WHERE, "A YAML file with devices that the catalogue lacks.")
+    devices: Path | None = _option(WHERE, "A YAML file with devices that are not in the catalogue.")
     launcher: Launcher | None = _option(
         HOW,
-        "Who reads the ds_config first: hf is the Hugging Face Trainer or Accelerate. Or what "
+        "What reads the ds_config first: hf is the Hugging Face Trainer or Accelerate. Or what "
         "starts the ranks: torchrun (several on a machine) and accelerate give each 1 CPU thread. "
         "[default: deepspeed; hf with --hf-args or an Accelerate YAML]",
     )
@@ -129,9 +129,9 @@ class Job:
 
     def _contradictions(self) -> Iterator[str]:
         if self.model is not None and self.params is not None:
-            yield "--params: the model is named by --model; leave one of the two out"
+            yield "--params: --model names the model already; leave one of the two out"
         if self.nodes is not None and self.gpus_per_node is not None:
-            yield "--nodes and --gpus-per-node: one follows from the other; give one"
+            yield "--nodes and --gpus-per-node: one implies the other; give one"
         for option, number in (("--nodes", self.nodes), ("--gpus-per-node", self.gpus_per_node)):
             if self.gpus and number and number >= 1 and self.gpus % number:
                 yield (

@@ -2,31 +2,22 @@
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 from autotune.errors import JobError
 from autotune.job.job import Job
 from autotune.job.launcher import Launcher
 
 NAME = "autotune.yaml"
-_FILES = frozenset({"probe", "devices", "hf_args"})
-_COUNTS = frozenset(
-    {
-        "largest_parameter",
-        "seq_len",
-        "global_batch_size",
-        "gpus",
-        "nodes",
-        "gpus_per_node",
-        "cpu_threads",
-        "pipeline_stages",
-        "tensor_parallel",
-    }
-)
+_KINDS: Mapping[str, type] = {
+    name: next(kind for kind in get_args(hint) if kind is not NoneType)
+    for name, hint in get_type_hints(Job).items()
+}
+"""Type of each field."""
 _SIZES = frozenset({"gpu_memory", "memory_ceiling", "host_memory"})
-_NUMBERS = frozenset({"params", "trainable_params"})
+"""Texts that may also be written as numbers."""
 
 
 def find_job_file(named: Path | None, *, folder: Path = Path()) -> Path | None:
@@ -62,7 +53,7 @@ def read_job_file(path: Path) -> Job:
     values: dict[str, Any] = {}
     for key, value in content.items():
         name = str(key).replace("-", "_")
-        if name not in _NAMES:
+        if name not in _KINDS:
             faults.append(f"{path}: {key}: not an option of a job; {_nearest(name)}")
         elif (fault := _type_fault(name, value)) is not None:
             faults.append(f"{path}: {key}={value!r}: {fault}")
@@ -76,28 +67,26 @@ def read_job_file(path: Path) -> Job:
         raise JobError(*(f"{path}: {fault}" for fault in error.faults)) from error
 
 
-_NAMES = tuple(f.name for f in fields(Job))
-
-
 def _nearest(name: str) -> str:
-    near = difflib.get_close_matches(name, _NAMES, n=2, cutoff=0.6)
+    near = difflib.get_close_matches(name, _KINDS, n=2, cutoff=0.6)
     if near:
         return f"did you mean {' or '.join(near)}?"
-    return f"known keys: {', '.join(_NAMES)}"
+    return f"known keys: {', '.join(_KINDS)}"
 
 
 def _type_fault(name: str, value: Any) -> str | None:
+    kind = _KINDS[name]
     if value is None:
         return None
-    if name == "activation_checkpointing":
+    if kind is bool:
         return None if isinstance(value, bool) else "must be true or false"
-    if name == "launcher":
+    if kind is Launcher:
         known = [launcher.value for launcher in Launcher]
         return None if value in known else f"must be {' or '.join(known)}"
-    if name in _COUNTS:
+    if kind is int:
         whole = isinstance(value, int) and not isinstance(value, bool)
         return None if whole else "must be a whole number"
-    if name in _NUMBERS:
+    if kind is float:
         return None if _number(value) is not None else "must be a number"
     if name in _SIZES and not isinstance(value, bool) and isinstance(value, int | float):
         return None
@@ -115,14 +104,7 @@ def _number(value: Any) -> float | None:
 
 
 def _converted(name: str, value: Any, *, folder: Path) -> Any:
-    if name in _FILES:
-        return folder / str(value)
-    if name == "launcher":
-        return Launcher(value)
-    if name in _NUMBERS:
-        return _number(value)
-    if name in _SIZES:
-        return str(value)
-    if name == "model" and (folder / str(value)).exists():
-        return str(folder / str(value))
-    return value
+    kind = _KINDS[name]
+    if kind is Path or (name == "model" and (folder / str(value)).exists()):
+        return kind(folder / str(value))
+    return _number(value) if kind is float else kind(value)

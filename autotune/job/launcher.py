@@ -1,4 +1,4 @@
-"""Who reads a ds_config first, and what starts the ranks."""
+"""What reads a ds_config first, and what starts the ranks."""
 
 from enum import StrEnum
 
@@ -6,21 +6,21 @@ from autotune.job.cpu_threads import RankLauncher
 
 
 class Launcher(StrEnum):
-    """What `--launcher` names; rules see its reader."""
+    """Values of `--launcher`; rules depend on the reader."""
 
     DEEPSPEED = "deepspeed"
-    """A program that hands the config to `deepspeed.initialize`."""
+    """A program that passes the config to `deepspeed.initialize`."""
     HF = "hf"
     """The Hugging Face Trainer or Accelerate, which resolve "auto" and check values against their
     own arguments."""
     TORCHRUN = "torchrun"
-    """Starts the ranks; says nothing about who reads the config."""
+    """Starts the ranks; the reader of the config is not known from it."""
     ACCELERATE = "accelerate"
     """`accelerate launch`: starts the ranks, and Accelerate reads the config."""
 
     @property
     def reader(self) -> "Launcher | None":
-        """Who reads the config first, DEEPSPEED or HF; None if it does not say.
+        """What reads the config first, DEEPSPEED or HF; None if unknown.
 
         Example:
             >>> Launcher.ACCELERATE.reader
@@ -32,9 +32,9 @@ class Launcher(StrEnum):
 
     @property
     def starter(self) -> RankLauncher | None:
-        """What starts the ranks; None if it does not say."""
+        """What starts the ranks; None if unknown."""
         return RankLauncher(self.value) if self.value in set(RankLauncher) else None
 
 
 READERS = (Launcher.DEEPSPEED, Launcher.HF)
-"""Who may read a config first."""
+"""Possible readers of a config."""

@@ -1,7 +1,7 @@
-"""What kind of model a Hugging Face config describes, and whether it is a decoder of text.
+"""The kind of model of a Hugging Face config, and whether it is a text decoder.
 
-The installed transformers says which model types are what. Its tables are read from its source,
-since importing it takes seconds.
+The tables of the installed transformers decide. They are read from its source, since an import
+takes seconds.
 """
 
 import ast
@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import Any
 
 _TOWER = re.compile(r"^(vision|visual|image|audio|speech|video|vq|qformer|talker|token2wav)")
-"""Begins the names of a config's sections that describe an encoder beside the language model."""
+"""First word of the config sections that describe an encoder beside the language model."""
 _TEXT_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config")
 _RECURRENT = re.compile(r"mamba|rwkv|xlstm|retnet|hyena|jamba|bamba|zamba|recurrent|griffin")
 _CAUSAL = "CAUSAL_LM"
 _KNOWN = frozenset({"llama", "mistral", "qwen2", "mixtral", "gpt2", "opt"})
-"""Decoders of text for which no table needs to be read."""
-# Tables of transformers, the first that knows a model type decides.
+"""Text decoders for which no table needs to be read."""
+# Tables of transformers; the first one with a model type decides.
 _Kinds = tuple[tuple[tuple[str, ...], str], ...]
 _KINDS: _Kinds = (
     (("SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ"), "an encoder-decoder model"),
     (("MASKED_LM",), "an encoder"),
 )
-"""Of models that transformers has as decoders, too."""
+"""Tables of models that transformers also lists as decoders."""
 _OTHER_KINDS: _Kinds = (
     (("IMAGE_TEXT_TO_TEXT", "MULTIMODAL_LM"), "a vision-language model"),
     (("ZERO_SHOT_IMAGE_CLASSIFICATION",), "an image-text encoder"),
@@ -39,7 +39,7 @@ _OTHER_KINDS: _Kinds = (
 
 
 def text_section(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the part of a config that describes the language model; all of it without parts."""
+    """Return the section of a config that describes the language model; without one, the config."""
     for name in _TEXT_SECTIONS:
         if isinstance(inner := config.get(name), Mapping):
             return text_section(inner)
@@ -65,7 +65,7 @@ def towers(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def other_kind(config: Mapping[str, Any]) -> str | None:
-    """Return what a config describes if that is no decoder of text; None if it is one, or unknown.
+    """Return the kind of a model that is not a text decoder; None for a decoder or an unknown one.
 
     Args:
         config: the whole `config.json`.
@@ -104,12 +104,12 @@ def _first_kind(model_type: str, kinds: _Kinds) -> str | None:
 
 
 def causal_types() -> frozenset[str]:
-    """Return the types of causal language models that the installed transformers has."""
+    """Return the model types of causal language models in the installed transformers."""
     return _types(_CAUSAL)
 
 
 def _types(table: str) -> frozenset[str]:
-    """Return the model types of one of transformers' tables; of its base models if it has no name.
+    """Return the model types of a table of transformers; of its base models without a name.
 
     Empty where this version of transformers has no such table.
     """
@@ -130,7 +130,7 @@ def _tables() -> Mapping[str, frozenset[str]]:
         if not isinstance(target, ast.Name) or not isinstance(node, ast.Assign):
             continue
         if target.id.endswith("_MAPPING_NAMES"):
-            # Pairs of two strings, whatever else is put in with them.
+            # Pairs of two strings; other entries are ignored.
             pairs = (n.elts for n in ast.walk(node.value) if isinstance(n, ast.Tuple))
             firsts = (pair[0] for pair in pairs if pair)
             found[target.id] = frozenset(
@@ -141,7 +141,7 @@ def _tables() -> Mapping[str, frozenset[str]]:
 
 @lru_cache(maxsize=64)
 def _keeps_state(model_type: str) -> bool:
-    """Whether transformers' code says that the model's layers carry a state from token to token."""
+    """Whether the model's layers carry a state from token to token, by transformers' source."""
     name = model_type.replace("-", "_").removesuffix("_text")
     source = _models_folder() / name / f"modeling_{name}.py"
     try:

@@ -1,4 +1,4 @@
-"""The model of a workload: a preset, or what a Hugging Face `config.json` says."""
+"""The shape of a model: a preset, or read from a Hugging Face `config.json`."""
 
 import json
 from collections.abc import Mapping
@@ -34,11 +34,11 @@ _OPTIONAL = {
     "max_position_embeddings": ("max_position_embeddings", "n_positions", "max_seq_len"),
 }
 _HEAD_SIZES = ("head_dim", "qk_nope_head_dim", "kv_channels", "attention_head_size", "d_kv")
-"""Give the size of a head, which `hidden_size` then need not be a multiple of."""
+"""Keys with the size of a head; `hidden_size` is then not required to be a multiple of it."""
 _NUM_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 MAX_LAYERS = 400
 MAX_PARAMETERS = 1e14
-"""Of a model whose memory is judged: more than has been published, and predicted in seconds."""
+"""Limits of a model whose memory is judged: above all published ones, predicted in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class ModelShape:
     """The dimensions that decide a causal language model's memory and speed."""
 
     name: str
-    """What the user called it: a preset, or the folder the config came from."""
+    """The preset, or the folder or Hub name of the config."""
     model_type: str
     """Hugging Face's `model_type`: llama, gpt2, opt, mistral, ..."""
     hidden_size: int
@@ -58,18 +58,18 @@ class ModelShape:
     """Below `num_attention_heads` with grouped-query attention."""
     vocab_size: int
     max_position_embeddings: int
-    """Tokens; 0 where the config does not say."""
+    """Tokens; 0 if the config does not state it."""
     tie_word_embeddings: bool
     hf_config: Mapping[str, Any] = field(repr=False)
     """The Hugging Face config that trials build the model from."""
     unmodelled: tuple[str, ...] = ()
-    """Parts of the model that the other fields leave out, such as `vision tower of llava`."""
+    """Parts that the other fields do not cover, such as `vision tower of llava`."""
 
     @property
     def num_parameters(self) -> int:
         """Parameters of the whole model, a count; exact for the llama, mixtral and gpt2 families.
 
-        Other families are counted as if they were one of these, which serves time-outs, not memory;
+        Other families are counted like one of these, which is enough for time-outs, not for memory;
         `autotune.predict.program.model_facts.count_parameters` counts every family exactly.
         """
         hidden, layers, vocab = self.hidden_size, self.num_hidden_layers, self.vocab_size
@@ -137,8 +137,8 @@ def load_model_shape(name: str) -> ModelShape:
             (`Qwen/Qwen3-8B`) whose config is in the local Hugging Face cache.
 
     Raises:
-        WorkloadError: no such preset, file or cached model, not JSON, or dimensions missing.
-        NotJudgedError: the config is of a model that is no decoder of text.
+        WorkloadError: there is no such preset, file or cached model, or its config is incomplete.
+        NotJudgedError: the model is not a text decoder.
     """
     if (preset := PRESETS.get(name.lower())) is not None:
         return preset
@@ -155,13 +155,13 @@ def load_model_shape(name: str) -> ModelShape:
         return shape_from_hf_config(config, name=called, where=str(path))
     except WorkloadError as error:
         if left_out := towers(config):
-            # What it lacks would not make it a model that can be judged.
+            # The missing dimensions are not the reason that it is not judged.
             raise NotJudgedError(_left_out(left_out, where=f"--model {name}")) from error
         raise
 
 
 def require_judgeable(shape: ModelShape) -> None:
-    """Make sure that a shape is the whole model, and of a size that can be predicted.
+    """Check that a shape covers the whole model, and that its size can be predicted.
 
     Raises:
         NotJudgedError: a part of the model is not modelled, or it is too large.
@@ -191,7 +191,7 @@ def _left_out(parts: tuple[str, ...], *, where: str) -> str:
 
 
 def _config_file(name: str) -> Path:
-    """Return the config that a name stands for.
+    """Return the config file of a name.
 
     Raises:
         WorkloadError: there is none.
@@ -226,7 +226,7 @@ def _config_file(name: str) -> Path:
 
 
 def _require_text_decoder(config: Mapping[str, Any], *, where: str) -> None:
-    """Make sure that a config is one of a language model that the installed transformers has."""
+    """Check that a config is of a language model of the installed transformers."""
     where = f"memory is not judged: {where}"
     if (kind := other_kind(config)) is not None:
         raise NotJudgedError(
@@ -254,9 +254,9 @@ def shape_from_hf_config(config: Mapping[str, Any], *, name: str, where: str) ->
     """Read the dimensions out of a Hugging Face config.
 
     Args:
-        config: the parsed `config.json`; multimodal ones may keep the language model in
-            `text_config`, which is what is read, and the rest is named as not modelled.
-        name: how to call the model.
+        config: the parsed `config.json`; of a multimodal one `text_config` is read, and the other
+            parts are listed in `unmodelled`.
+        name: of the model.
         where: the file, for messages.
 
     Raises:
@@ -332,7 +332,7 @@ def _gpt2(name: str, hidden: int, layers: int, heads: int) -> ModelShape:
         "vocab_size": 50_257,
         "n_positions": 1_024,
         "tie_word_embeddings": True,
-        # A tuner measures the training step; dropout changes losses from run to run.
+        # Dropout would change the losses from run to run.
         "resid_pdrop": 0.0,
         "embd_pdrop": 0.0,
         "attn_pdrop": 0.0,
@@ -359,4 +359,4 @@ PRESETS: Mapping[str, ModelShape] = {
         _gpt2("gpt2-xl", 1_600, 48, 25),
     )
 }
-"""Models by the names that people use for their sizes."""
+"""Models by the usual names of their sizes."""

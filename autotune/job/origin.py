@@ -1,4 +1,4 @@
-"""Where a fact about a job comes from."""
+"""The sources of the facts about a job."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ _ASSUMPTIONS = {
     "precision": ("precision", "--precision"),
     "optimizer": ("optimizer", "--client-optimizer"),
 }
-"""Facts that are taken from a default where no source states them, and what would."""
+"""Facts that have a default: their name in messages, and the option that states them."""
 
 
 class Origin(StrEnum):
-    """The source of a fact; of two sources the one listed first counts."""
+    """The source of a fact; a source that is listed earlier has priority."""
 
     OPTION = "option"
     """An option of the command line, or an argument in Python."""
@@ -29,7 +29,7 @@ class Origin(StrEnum):
     RECORD = "record"
     """`record.json` of `--baseline`."""
     TRAINER = "Trainer default"
-    """What the Hugging Face Trainer puts in place of "auto" without arguments."""
+    """The Hugging Face Trainer's value for "auto" without arguments."""
     DEEPSPEED = "DeepSpeed default"
     TRANSFORMERS = "transformers default"
     PRESET = "preset"
@@ -37,7 +37,7 @@ class Origin(StrEnum):
 
     @property
     def is_assumed(self) -> bool:
-        """Whether no source names the fact: every command prints what is assumed."""
+        """Whether no source states the fact; every command prints assumed facts."""
         return self in (Origin.TRAINER, Origin.PRESET)
 
 
@@ -61,7 +61,7 @@ class Fact:
 
 
 def assumed_phrases(facts: Mapping[str, Fact]) -> tuple[str, ...]:
-    """Return what no source states and was taken all the same, a phrase each."""
+    """Return the assumed facts, a phrase each."""
     return tuple(
         f"{word} {facts[name].value} ({facts[name].origin.value}; {option} not given)"
         for name, (word, option) in _ASSUMPTIONS.items()

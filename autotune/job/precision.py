@@ -1,4 +1,4 @@
-"""What a job computes in."""
+"""The precision of a job."""
 
 from collections.abc import Mapping
 
@@ -15,13 +15,13 @@ _FIRST = (Origin.OPTION, Origin.JOB_FILE)
 def precision_of(
     subject: Subject, *, job: Job, facts: Mapping[str, Fact], device: Device | None
 ) -> Fact:
-    """Return bf16, fp16 or fp32, and where that comes from.
+    """Return bf16, fp16 or fp32, with its origin.
 
     Args:
         subject: the ds_config and its launch.
-        job: what is known from all sources.
+        job: the merged options.
         facts: of the job, with their origins.
-        device: what every rank runs on; decides where nothing else does.
+        device: of every rank; the default depends on it.
     """
     known = facts.get("precision")
     if known is not None and known.origin in _FIRST:
@@ -36,7 +36,7 @@ def precision_of(
 
 
 def _written(subject: Subject) -> Fact | None:
-    """Return what a ds_config says; None where it leaves the choice to the Trainer."""
+    """Return the precision of a ds_config; None where the Trainer chooses it."""
     for name, keys in {"bf16": ("bf16", "bfloat16"), "fp16": ("fp16",)}.items():
         if any(subject.enabled(key) for key in keys):
             return Fact(value=name, origin=Origin.DS_CONFIG)

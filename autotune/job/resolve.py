@@ -1,7 +1,7 @@
-"""One job from all that is known about it: the same for `run`, `plan`, `gate` and Python.
+"""Resolves one job from all sources: the same for `run`, `plan`, `gate` and Python.
 
-Every source is a partial `Job`. Of two that state a fact the first counts: option, job file,
-ds_config, TrainingArguments, record, preset. Each fact keeps its origin.
+Every source is a partial `Job`, in order of precedence: option, job file, ds_config,
+TrainingArguments, record, preset. Each fact keeps its origin.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ DEFAULT_OPTIMIZER = "AdamW"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedJob:
-    """What a record says about the job that its numbers are of."""
+    """The job of a record."""
 
     job: Job
     shape: ModelShape
@@ -39,18 +39,18 @@ class RecordedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedJob:
-    """A job, completed, and where each fact comes from."""
+    """A completed job, with the origin of each fact."""
 
     job: Job
-    """Every field from its first source; None is not known, presets included."""
+    """Every field from its first source; None without a source, presets excluded."""
     facts: Mapping[str, Fact]
-    """The fields that are known, and `micro_batch_size`, `optimizer` and the presets taken."""
+    """The known fields, and `micro_batch_size`, `optimizer` and the presets that apply."""
     subject: Subject
-    """The ds_config, empty where none is given, and the launch as far as it is known."""
+    """The ds_config, empty if none is given, and the launch."""
     shape: ModelShape | None
-    """The model's, or an assumed one where only its size is known."""
+    """The model's, or an assumed one if only its size is known."""
     not_judged: str | None
-    """Why the memory of the model cannot be judged, where it is of a kind without a shape."""
+    """Why the memory of the model cannot be judged."""
     site: Site
     batch: Batch | None
     """None where the number of data-parallel ranks is not known."""
@@ -61,11 +61,11 @@ class ResolvedJob:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """What no source states and was taken all the same, a phrase each."""
+        """The assumed facts, a phrase each."""
         return assumed_phrases(self.facts)
 
     def is_open(self, name: str) -> bool:
-        """Whether no source states a fact, so that it may well be another one."""
+        """Whether no source states a fact."""
         fact = self.facts.get(name)
         return fact is None or fact.origin.is_assumed
 
@@ -82,15 +82,15 @@ def resolve_job(
     record: RecordedJob | None = None,
     shape: ModelShape | None = None,
 ) -> ResolvedJob:
-    """Complete a job from everything that is known about it.
+    """Complete a job from all sources.
 
     Args:
         described: the options.
-        subject: the ds_config that is judged, or that of `--base`, with what its file says of
-            the launch; None without one.
+        subject: the ds_config that is judged, or that of `--base`, with the launch settings of its
+            file; None without one.
         job_file: the job file; None looks for `autotune.yaml` in the current folder.
-        record: what a record says, for `--baseline`.
-        shape: a model that is read already, in the place of the job's.
+        record: the job of a record, for `--baseline`.
+        shape: replaces the model of the job.
 
     Raises:
         AutotuneError: a source is wrong; every fault is named.
@@ -112,7 +112,7 @@ def resolve_job(
     try:
         shape = shape or _shape(job, record)
     except NotJudgedError as error:
-        # Its ds_config can be checked all the same.
+        # Its ds_config can still be checked.
         not_judged = str(error)
     reader = _reader(job, subject, has_hf_args=hf_args is not None)
     launch = _launch(job, shape, launcher=reader, hf_args=hf_args)
@@ -146,7 +146,7 @@ def resolve_job(
 
 
 def launcher_of(described: Job, job_file: Path | None = None) -> Launcher:
-    """Return who reads the config first, as far as options and job file tell.
+    """Return what reads the config first, by options and job file.
 
     Raises:
         JobError: the job file is wrong.
@@ -160,7 +160,7 @@ def launcher_of(described: Job, job_file: Path | None = None) -> Launcher:
 
 
 def _merged(sources: Sequence[tuple[Origin, Job]]) -> tuple[Job, dict[str, Fact]]:
-    """Return the first value of every field, and where it comes from."""
+    """Return the first value of every field, and its origin."""
     facts: dict[str, Fact] = {}
     for origin, source in sources:
         for name, value in source.given.items():
@@ -175,17 +175,17 @@ _RIVALS = {
     "nodes": "gpus_per_node",
     "gpus_per_node": "nodes",
 }
-"""Fields of which one source gives one, and a source after it may give the other."""
+"""Pairs of fields that exclude each other: a later source may state the other one."""
 
 
 def _job_of_subject(subject: Subject) -> Job:
-    """Return what the file of a ds_config says of its launch: an Accelerate or gpt-neox YAML."""
+    """Return the launch settings of an Accelerate or gpt-neox YAML."""
     launch = subject.launch
     gpus, nodes = launch.gpus, launch.nodes
     return Job(
         launcher=Launcher.ACCELERATE if subject.form == "accelerate" else None,
         gpus=gpus,
-        # Counts that contradict each other are a finding about the file.
+        # A rule reports counts that contradict each other.
         nodes=nodes if nodes and gpus and gpus % nodes == 0 else None,
         pipeline_stages=launch.pipeline_stages,
         tensor_parallel=launch.tensor_parallel,
@@ -211,17 +211,17 @@ def _shape(job: Job, record: RecordedJob | None) -> ModelShape | None:
 
 
 _ROUNDING = 0.01
-"""People round numbers of parameters by this much."""
+"""Users round numbers of parameters by this share."""
 
 
 _USUAL_ATTENTION = Fact(value="sdpa", origin=Origin.TRANSFORMERS)
 
 
 def _attention(facts: Mapping[str, Fact], shape: ModelShape | None) -> Fact:
-    """Return the attention of the model, as the installed transformers would choose it.
+    """Return the model's attention, by default the one that the installed transformers chooses.
 
     Raises:
-        WorkloadError: one is asked for that the model does not support.
+        WorkloadError: the model does not support the requested one.
         NotJudgedError: a part of the model is not modelled; or transformers cannot build it, or is
             not installed.
     """
@@ -270,7 +270,7 @@ def _launch(
 
 
 def _reader(job: Job, subject: Subject, *, has_hf_args: bool) -> Launcher:
-    """Return who reads the config first."""
+    """Return what reads the config first."""
     if job.launcher is not None and job.launcher.reader is not None:
         return job.launcher.reader
     is_hf = has_hf_args or subject.launch.launcher is Launcher.HF
@@ -296,7 +296,7 @@ def _batch(subject: Subject, job: Job, record: RecordedJob | None) -> Batch | No
 def _completed(
     facts: Mapping[str, Fact], subject: Subject, shape: ModelShape | None, batch: Batch | None
 ) -> Iterator[tuple[str, Fact]]:
-    """Yield the facts that no source states as a field of a job."""
+    """Yield the facts that are not fields of a job, and the presets."""
     if "seq_len" not in facts:
         yield "seq_len", Fact(value=preset_seq_len(shape), origin=Origin.PRESET)
     written = subject.value("optimizer.type")
@@ -313,7 +313,7 @@ def _completed(
 
 
 def preset_seq_len(shape: ModelShape | None) -> int:
-    """Return the tokens per sequence where no source gives them."""
+    """Return the tokens per sequence if no source states them."""
     if shape is None:
         return DEFAULT_SEQ_LEN
     longest = TINY_SEQ_LEN if shape.name == "tiny" else DEFAULT_SEQ_LEN

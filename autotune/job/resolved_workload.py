@@ -1,4 +1,4 @@
-"""The workload of a resolved job: what a study keeps fixed."""
+"""The workload of a resolved job, which a study keeps fixed."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -19,16 +19,16 @@ _OPTIMIZER: Mapping[str, Any] = {
 
 
 def workload_of(resolved: ResolvedJob, *, device_kind: str = "cuda") -> Workload:
-    """Return what a study of a job may not change.
+    """Return the workload of a job.
 
     Args:
         resolved: the job; its ds_config is the base.
-        device_kind: cuda or cpu; on CPU ranks torch's own AdamW is used, so that no optimizer
-            kernel has to be compiled.
+        device_kind: cuda or cpu; CPU ranks use torch's own AdamW, so that no optimizer kernel has
+            to be compiled.
 
     Raises:
         JobError: model or number of GPUs are not known.
-        WorkloadError: the result cannot be trained; every fault is named.
+        WorkloadError: the workload cannot be trained; every fault is named.
     """
     shape, gpus = resolved.shape, resolved.site.gpus
     if resolved.not_judged is not None:
@@ -65,7 +65,7 @@ def workload_of(resolved: ResolvedJob, *, device_kind: str = "cuda") -> Workload
 
 
 def workload_facts(resolved: ResolvedJob) -> Mapping[str, Fact]:
-    """Return the facts of a job, with the global batch that a study keeps fixed."""
+    """Return the facts of a job, including the global batch."""
     return {**resolved.facts, "global_batch_size": _global_batch_size(resolved)}
 
 
@@ -84,13 +84,13 @@ def _global_batch_size(resolved: ResolvedJob) -> Fact:
 
 
 def _given(base: Mapping[str, Any], key: str) -> Any:
-    """Return a value of the base config; None where it is missing or "auto"."""
+    """Return a value of the base config; None if it is missing or "auto"."""
     value = dotted.get(base, key)
     return None if value == "auto" else value
 
 
 def _base_faults(base: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the parts of the base config that the workload is made of."""
+    """Yield the faults of the base config that affect the workload."""
     for key in _BATCH_KEYS:
         size = _given(base, key)
         if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
@@ -109,7 +109,7 @@ def _base_faults(base: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _batch_faults(base: Mapping[str, Any], gpus: int) -> Iterator[str]:
-    """Yield why the base config's batch sizes do not multiply, as DeepSpeed checks it."""
+    """Yield the base config's batch sizes that do not multiply, as DeepSpeed checks them."""
     batch, micro, accumulation = (_given(base, key) for key in _BATCH_KEYS)
     if not isinstance(batch, int) or (micro is None and accumulation is None):
         return

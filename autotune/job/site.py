@@ -1,4 +1,4 @@
-"""Where a job runs: devices, nodes, ceiling and what lies between the ranks."""
+"""Where a job runs: devices, nodes, ceiling and links."""
 
 import re
 from collections.abc import Mapping
@@ -14,38 +14,38 @@ from autotune.job.job import Job
 DEFAULT_CEILING = "90%"
 DEFAULT_GPUS_PER_NODE = 8
 _BOX_SHARE = 0.1
-"""The most by which a driver's memory lies below the number on the box: 24 GB is 22.03 GiB."""
+"""The most by which a driver's memory is below the vendor's number: 24 GB is 22.03 GiB."""
 _SIZE = re.compile(r"-[0-9]+gb")
-"""In the name of a device that is sold in several sizes."""
+"""The size in the name of a device that is sold in several."""
 _ANY_DEVICE_BYTES = 2**40
 _BARE = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Where a job runs; what is None is not known."""
+    """Where a job runs; None is unknown."""
 
     gpus: int | None
     """Devices of the whole job, one rank each."""
     ranks_per_node: int | None
     device: Device | None
-    """What every rank runs on."""
+    """The device of every rank."""
     ceiling_bytes: int | None
     """The most a rank may use on its device, as the driver sees it."""
     ceiling_is_given: bool
-    """Whether somebody chose the ceiling; else it is 90 % of the device, a rule of thumb."""
+    """Whether the user chose the ceiling; the default is 90 % of the device."""
     host_bytes: int | None
     """Memory of one node."""
     link: str | None
-    """Network between nodes; None is what such devices usually come with."""
+    """Network between nodes; None is the catalogue's for the device."""
     probe: Mapping[str, Any] | None
-    """What `autotune probe` measured on the pool."""
+    """The measurements of `autotune probe` on the pool."""
     cpu_threads: CpuThreads
-    """CPU threads of a rank, as its launcher would set them on a node that is not here."""
+    """CPU threads of a rank, as its launcher sets them on such a node."""
 
     @property
     def limit_bytes(self) -> int | None:
-        """What a rank must not exceed: the ceiling if it was chosen, else the whole device."""
+        """The most a rank may use: the ceiling if the user chose one, else the whole device."""
         if self.ceiling_is_given or self.device is None:
             return self.ceiling_bytes
         return self.device.memory_bytes
@@ -59,7 +59,7 @@ def resolve_site(job: Job, *, probe: Mapping[str, Any] | None = None) -> Site:
     """Return the site of a job.
 
     Args:
-        job: what is known from all sources.
+        job: the merged options.
         probe: the content of its probe file.
 
     Raises:
@@ -87,7 +87,7 @@ def resolve_site(job: Job, *, probe: Mapping[str, Any] | None = None) -> Site:
 
 
 def ranks_per_node(job: Job) -> int | None:
-    """Return the ranks that share a node; None where the number of devices is not known."""
+    """Return the ranks that share a node; None if the number of devices is unknown."""
     if job.gpus is None:
         return None
     if job.nodes is not None:
@@ -96,10 +96,10 @@ def ranks_per_node(job: Job) -> int | None:
 
 
 def device_of(job: Job) -> Device | None:
-    """Return what every rank runs on; None where neither type nor memory is known.
+    """Return the device of every rank; None if neither type nor memory is known.
 
-    Of a type that is sold in several sizes, the one with that memory. A type that the catalogue
-    lacks needs no more than its memory.
+    Of a type that is sold in several sizes, it is the one with the given memory. Of a type that the
+    catalogue lacks, only the memory is needed.
 
     Raises:
         HardwareError: an unknown device without its memory, or an unreadable size.
@@ -117,7 +117,7 @@ def device_of(job: Job) -> Device | None:
             return device if memory_bytes is None else _of_size(device, memory_bytes)
     if memory_bytes is None:
         return None
-    # Nothing is known of its speed; its name shows in messages.
+    # Its speed is unknown; messages print its name.
     known = find_device("h100-80gb")
     return replace(known, name=job.gpu_type or "GPU", memory_bytes=memory_bytes, aliases=())
 
@@ -125,8 +125,8 @@ def device_of(job: Job) -> Device | None:
 def _of_size(device: Device, memory_bytes: int) -> Device:
     """Return the device with a given memory.
 
-    The number on the box is a little more than the driver gives, which is what counts: where the
-    catalogue has that size of the device, its memory is the driver's.
+    The vendor's number is slightly more than the driver gives: if the catalogue has that size of
+    the device, its memory, the driver's, is used.
     """
     family = _SIZE.sub("", device.name)
     for known in (device, *catalogue()):
@@ -147,11 +147,11 @@ def size_bytes(text: str, *, where: str) -> int:
 
 
 def _ceiling_bytes(ceiling: str, device: Device | None) -> int | None:
-    """Return the ceiling on a device; without one it is only checked."""
+    """Return the ceiling on a device; without a device it is only checked."""
     if device is not None:
         return parse_ceiling(ceiling, device_bytes=device.memory_bytes)
     if not ceiling.strip().endswith("%"):
         return parse_bytes(ceiling, where="--memory-ceiling")
-    # Of a device that is not known yet only the form of a share can be checked.
+    # Without a device only the form of a share can be checked.
     parse_ceiling(ceiling, device_bytes=_ANY_DEVICE_BYTES)
     return None

@@ -1,4 +1,4 @@
-"""What the Hugging Face Trainer makes of a ds_config: its arguments, and what "auto" becomes.
+"""The Hugging Face Trainer's arguments, and its values for "auto".
 
 Source: transformers 5.24, training_args.py (the defaults) and integrations/deepspeed.py.
 """
@@ -14,7 +14,7 @@ from autotune.job.job import Job
 DEFAULT_MICRO_BATCH = 8
 """`per_device_train_batch_size` of TrainingArguments."""
 _LENGTHS = ("max_length", "max_seq_length", "cutoff_len", "model_max_length", "block_size")
-"""What programs on top of the Trainer (TRL, LLaMA-Factory, the examples) call the length."""
+"""Names of the length in programs on top of the Trainer (TRL, LLaMA-Factory, the examples)."""
 
 
 def read_hf_args(path: Path) -> Mapping[str, Any]:
@@ -37,13 +37,13 @@ def read_hf_args(path: Path) -> Mapping[str, Any]:
 
 
 def job_of_hf_args(arguments: Mapping[str, Any]) -> Job:
-    """Return what TrainingArguments say about a job; batch sizes apart (`micro_batch_of`)."""
+    """Return the job of TrainingArguments, without the batch sizes (`micro_batch_of`)."""
     checkpointing = arguments.get("gradient_checkpointing")
     optimizer = arguments.get("optim")
     lengths = (positive(arguments.get(name)) for name in _LENGTHS)
     return Job(
         seq_len=next((length for length in lengths if length is not None), None),
-        # The Trainer computes in fp32 unless one of them is on.
+        # The Trainer's default is fp32.
         precision=next((name for name in ("bf16", "fp16") if arguments.get(name) is True), "fp32"),
         activation_checkpointing=checkpointing if isinstance(checkpointing, bool) else None,
         client_optimizer=optimizer if isinstance(optimizer, str) else None,
@@ -51,7 +51,7 @@ def job_of_hf_args(arguments: Mapping[str, Any]) -> Job:
 
 
 def micro_batch_of(arguments: Mapping[str, Any]) -> int:
-    """Return the sequences of a micro step, the Trainer's default where none are given."""
+    """Return the sequences of a micro step; the Trainer's default if none are given."""
     return positive(arguments.get("per_device_train_batch_size")) or DEFAULT_MICRO_BATCH
 
 
@@ -61,7 +61,7 @@ def accumulation_of(arguments: Mapping[str, Any]) -> int:
 
 
 def positive(value: object) -> int | None:
-    """Return a whole number of at least 1; None for everything else."""
+    """Return a whole number of at least 1, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return int(value) if 1 <= value < float("inf") else None

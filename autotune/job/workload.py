@@ -1,4 +1,4 @@
-"""The workload: what a study may not change."""
+"""The workload, which a study may not change."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -16,7 +16,7 @@ TINY_SEQ_LEN = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """One training job, as far as its speed and memory are concerned."""
+    """The part of a training job that decides its speed and memory."""
 
     model: ModelShape
     seq_len: int
@@ -28,7 +28,7 @@ class Workload:
     precision: str
     """bf16, fp16 or fp32."""
     optimizer: Mapping[str, Any]
-    """The `optimizer` section of the ds_config that is run."""
+    """The `optimizer` section of the ds_config."""
     gradient_clipping: float
     """Maximum gradient norm; 0 is no clipping, as in DeepSpeed."""
     grad_accum_dtype: str | None = None
@@ -38,7 +38,7 @@ class Workload:
     activation_checkpointing: bool | None = None
     """Whether the model recomputes activations; None leaves it to the study."""
     origin: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Where each value came from (`autotune.job.origin`)."""
+    """Origin of each value (`autotune.job.origin`)."""
 
     def __post_init__(self) -> None:
         faults = [

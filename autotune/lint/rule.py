@@ -12,7 +12,7 @@ from autotune.lint.subject import Subject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What a rule's function yields; the rule adds its id and what is None here."""
+    """A fault that a rule's function yields; the rule adds its id and the fields that are None."""
 
     field: str
     message: str
@@ -84,24 +84,23 @@ def rule(
 
 
 def located(subject: Subject, fault: Fault, *, rule: str, severity: Severity) -> Finding:
-    """Return the finding at the field as the file spells it.
+    """Return the finding of a fault, at the field as the file spells it.
 
     Args:
         subject: the config.
-        fault: its field by its documented name; the message says what is wrong with it, without
-            naming it.
+        fault: with the documented name of its field; the message does not repeat the name.
         rule: the rule's id.
         severity: how bad it is here.
     """
     field = subject.spelled(fault.field)
     value = subject.value(fault.field)
-    said = field if value is None or isinstance(value, dict) else f"{field}={format_value(value)}"
+    where = field if value is None or isinstance(value, dict) else f"{field}={format_value(value)}"
     line, column = subject.position(field)
     return Finding(
         rule=rule,
         severity=severity,
         field=field,
-        message=f"{said}: {fault.message}" if said else fault.message,
+        message=f"{where}: {fault.message}" if where else fault.message,
         suggestion=fault.suggestion,
         line=line,
         column=column,

@@ -1,4 +1,4 @@
-"""What every rule declares, whether it reads a text, a config alone, or more than that."""
+"""The declaration that all rules share: id, severity and page."""
 
 import inspect
 from collections.abc import Callable
@@ -16,7 +16,7 @@ class RuleInfo:
     id: str
     """Kebab case, as in `--ignore batch-arithmetic`."""
     severity: Severity
-    """As a rule; a finding may be milder or worse."""
+    """The default; a finding may have another one."""
     text: str
     """Its first line names the fault; then why it is one, and how to fix it. May be indented, as a
     docstring is."""
@@ -33,7 +33,7 @@ class RuleInfo:
 
     @classmethod
     def of(cls, check: Callable[..., object], identifier: str, severity: Severity) -> Self:
-        """Return the rule that a function's docstring describes."""
+        """Return the rule of a function, with its docstring as the page."""
         return cls(id=identifier, severity=severity, text=check.__doc__ or "")
 
     def finding(
@@ -48,7 +48,7 @@ class RuleInfo:
         """Return a finding of this rule.
 
         Args:
-            field: dotted; a path in the ds_config, or in the record that it is compared with.
+            field: dotted; a path in the ds_config, or in the compared record.
             message: where, value, rule.
             suggestion: how to fix it.
             severity: None is the rule's own.

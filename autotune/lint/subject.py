@@ -1,4 +1,4 @@
-"""What a rule sees: the config, and how it will be launched."""
+"""The input of a rule: the config, and how it will be launched."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from autotune.lint.config_entries import Entry, entries
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """The planned run, as far as it was told; None is not known, and what needs it isn't judged."""
+    """The planned run; a fact that is None is not known, and rules that need it judge nothing."""
 
     launcher: Launcher = Launcher.DEEPSPEED
     gpus: int | None = None
@@ -54,9 +54,8 @@ class Launch:
 class Subject:
     """A config that could be read, and the launch it is meant for.
 
-    Nothing is known about types: a section may be a list and a size a string. Rules read values
-    through the methods here, which return None for what is not of the kind asked for; saying that
-    it is of the wrong type is the type rule's task alone.
+    Types are not checked: a section may be a list and a size a string. Rules read values through
+    these methods, which return None for a value of another type; only the type rule reports it.
     """
 
     config: Mapping[str, Any]
@@ -91,7 +90,7 @@ class Subject:
         return None, None
 
     def spelled(self, key: str) -> str:
-        """Return a documented key as the file spells it, or as it is where the file has none."""
+        """Return the file's spelling of a documented key; the key itself if the file lacks it."""
         if key in self.flat or dotted.get(self.config, key) is not None:
             return key
         for written in self.flat:
@@ -106,7 +105,7 @@ class Subject:
         return dotted.get(self.config, key, default)
 
     def number(self, key: str) -> int | float | None:
-        """Return a value if it is a number; None for "auto", strings, booleans and what is missing.
+        """Return a value if it is a number; None for "auto", strings, booleans and missing keys.
 
         Example:
             >>> Subject(config={"train_batch_size": "auto"}).number("train_batch_size")
@@ -120,9 +119,9 @@ class Subject:
         return value if isinstance(value, Mapping) else None
 
     def enabled(self, section: str) -> bool | None:
-        """Return `section.enabled`: True or False, None for "auto" and what is no boolean.
+        """Return `section.enabled`: True or False; None for "auto" and other values.
 
-        A missing section, or one that does not say, is not enabled.
+        A missing section, or one without the key, is not enabled.
         """
         if dotted.get(self.config, section) is None and f"{section}.enabled" not in self.documented:
             return False
@@ -131,7 +130,7 @@ class Subject:
 
     @property
     def zero_stage(self) -> int | None:
-        """The ZeRO stage, 0 where none is given; None for "auto" and what is no stage.
+        """The ZeRO stage, 0 where none is given; None for "auto" and other values.
 
         DeepSpeed takes "2", 2.0 and true for the numbers that they stand for.
         """

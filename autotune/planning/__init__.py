@@ -1,4 +1,4 @@
-"""`autotune plan`: what a config or a space needs, and what fits, without hardware."""
+"""`autotune plan`: memory and speed of a config or a space, predicted without hardware."""
 
 from autotune.planning.config import ConfigPlan, plan_config
 from autotune.planning.request import PlanRequest

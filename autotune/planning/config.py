@@ -1,4 +1,4 @@
-"""What one ds_config needs, and how fast it should run."""
+"""Plan one ds_config: its memory and its speed."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -24,26 +24,25 @@ from autotune.predict.training_job import Training
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigPlan:
-    """What a ds_config needs and how fast it should run; None where that is not predicted."""
+    """Predicted memory and speed of a ds_config; None where nothing is predicted."""
 
     resolved: ResolvedJob
     answer: MemoryAnswer
     """The same as the gate's."""
     estimate: MemoryEstimate | None
-    """Of the job that the answer rests on, with what its allocator must be allowed to reserve."""
+    """Of the job that decides the answer, with the smallest limit of its allocator."""
     training: Training | None
     throughput: Throughput | None
     smallest_gpus: int | None
-    """The fewest GPUs of this type on which it fits, at the same micro batch."""
+    """The smallest number of GPUs of this type on which it fits, at the same micro batch."""
     replaced: Mapping[str, int] = field(default_factory=dict)
     """Batch sizes of the config that `--global-batch-size` replaces."""
     errors: tuple[Finding, ...] = ()
-    """Why the config would not run as it is, by the rules of `autotune gate`; the estimate covers
-    what could be read."""
+    """Errors of the rules of `autotune gate`; the estimate covers the keys that can be read."""
 
     @property
     def fits(self) -> bool:
-        """Whether it is not known that it does not fit."""
+        """Whether it fits or is not judged."""
         return self.answer.answer is not Answer.DOES_NOT_FIT
 
     @property
@@ -54,7 +53,7 @@ class ConfigPlan:
 
     @property
     def batch(self) -> Mapping[str, int]:
-        """What the plan is for, by DeepSpeed's keys."""
+        """Batch sizes of the plan, by DeepSpeed's keys."""
         return {} if self.training is None else _batch(self.training)
 
     def to_json(self) -> dict[str, Any]:
@@ -120,7 +119,7 @@ def plan_config(request: PlanRequest) -> ConfigPlan:
 
 
 def _as_planned(resolved: ResolvedJob) -> Subject:
-    """Return the config with the batch sizes that a given global batch replaces."""
+    """Return the config with the batch sizes that `--global-batch-size` sets."""
     subject, batch, given = resolved.subject, resolved.batch, resolved.job.global_batch_size
     if given is None or batch is None:
         return subject
@@ -129,7 +128,7 @@ def _as_planned(resolved: ResolvedJob) -> Subject:
 
 
 def _throughput(job: PlannedJob, training: Training) -> Throughput | None:
-    """Return the predicted speed; None on a device that is described by its memory alone."""
+    """Return the predicted speed; None on a device of which only the memory is known."""
     surroundings = job.speed_surroundings
     try:
         return predict_throughput(training, surroundings)
@@ -159,7 +158,7 @@ def _batch(training: Training) -> dict[str, int]:
 
 
 def _replaced(base: Mapping[str, Any], training: Training) -> dict[str, int]:
-    """Return the batch sizes that the config gives and the plan is not for."""
+    """Return the batch sizes of the config that the plan replaces."""
     return {
         key: base[key]
         for key, size in _batch(training).items()

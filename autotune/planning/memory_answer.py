@@ -1,4 +1,4 @@
-"""The answer about a job's memory: the one place where `plan`, `gate` and Python get it."""
+"""Whether a job fits in memory: the one place that decides, for `plan`, `gate` and Python."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,19 +16,19 @@ _SETTLING = {"seq_len": "--seq-len", "micro_batch_size": "--hf-args or a micro b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryAnswer:
-    """Fits, does not fit, or not judged; and what that rests on."""
+    """Fits, does not fit, or not judged, with the predictions that decide it."""
 
     answer: Answer
     reason: str | None = None
     """Why it is not judged."""
     settle: tuple[str, ...] = ()
-    """Options that would settle it."""
+    """Options that would decide it."""
     job: PlannedJob | None = None
     """None where nothing could be predicted."""
     fits: tuple[Fit, ...] = ()
-    """What was tried, one for each thing that may be set in the model; the smallest first."""
+    """One prediction per possible setting of the model; the smallest first."""
     shown: Fit | None = None
-    """The one that the answer rests on."""
+    """The prediction that decides the answer."""
 
     @property
     def is_near_edge(self) -> bool:
@@ -41,7 +41,7 @@ class MemoryAnswer:
 
     @property
     def is_above_ceiling(self) -> bool:
-        """Whether a job that runs needs more than the ceiling that nobody chose."""
+        """Whether the prediction exceeds the ceiling; a job may run above a default ceiling."""
         if self.shown is None or self.job is None:
             return False
         ceiling_bytes = self.job.site.ceiling_bytes
@@ -49,12 +49,12 @@ class MemoryAnswer:
 
     @property
     def odds(self) -> float | None:
-        """That the job runs, as far as memory is concerned; None where nothing is predicted."""
+        """Probability that memory suffices; None where nothing is predicted."""
         return None if self.shown is None else self.shown.odds
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """What no source states and was taken all the same."""
+        """Facts that no source states, a phrase each."""
         return () if self.job is None else self.job.assumed
 
     def to_json(self) -> dict[str, Any] | None:
@@ -81,7 +81,7 @@ class MemoryAnswer:
 
 
 def format_odds(odds: float | None) -> str:
-    """Return odds for a reader: a share, or that it is certain either way."""
+    """Format odds as a percentage; near 0 or 1 as a bound."""
     if odds is None:
         return "unknown"
     if odds >= SURE:
@@ -92,8 +92,8 @@ def format_odds(odds: float | None) -> str:
 def judge_memory(resolved: ResolvedJob) -> MemoryAnswer:
     """Predict a job's memory and judge it.
 
-    What the job leaves open is tried both ways. It does not fit if it does not fit either way; it
-    fits if it does both ways, and no sequence length or micro batch is assumed.
+    An unknown setting of the model is tried both ways. The job does not fit if neither way fits;
+    it fits if both do and neither sequence length nor micro batch is assumed.
     """
     try:
         job = planned_job(resolved)
@@ -141,12 +141,12 @@ def _judged(job: PlannedJob) -> MemoryAnswer:
 
 
 def _open_facts(job: PlannedJob, fits: tuple[Fit, ...]) -> tuple[str, ...]:
-    """Return the options without which the answer may be another one."""
+    """Return the options that could change the answer."""
     all_fit = all(fit.answer is Answer.FITS for fit in fits)
     found = []
     if job.resolved.is_open("seq_len"):
         found.append(_SETTLING["seq_len"])
-    # What the Trainer fills in is what runs, unless its arguments say otherwise.
+    # The Trainer's default runs unless its arguments set another micro batch.
     if job.batch.origin is None or (job.batch.is_open and not all_fit):
         found.append(_SETTLING["micro_batch_size"])
     if len({fit.answer for fit in fits}) > 1:
@@ -155,11 +155,11 @@ def _open_facts(job: PlannedJob, fits: tuple[Fit, ...]) -> tuple[str, ...]:
 
 
 def _tried(job: PlannedJob) -> tuple[Fit, ...]:
-    """Try what may be set in the model, as far as the answer needs it; the smallest first."""
+    """Predict the possible settings of the model that the answer needs; the smallest first."""
     smallest, *others = job.settings
     if len(others) != 1 or others[0].trained_on_top:
         return tuple(job.fit(settings) for settings in job.settings)
-    # The other needs more of everything: where it fits, the smallest does.
+    # The other setting needs more of everything: if it fits, the smallest does too.
     largest, known = others[0], None
     device = job.screen(job.training(largest)).device
     if device.peak_allocated_bytes + device.outside_bytes <= job.limit_bytes:
@@ -173,7 +173,7 @@ def _tried(job: PlannedJob) -> tuple[Fit, ...]:
 
 
 def _deciding(fits: tuple[Fit, ...]) -> Fit:
-    """Return the one that the answer rests on: the smallest if none fits, else the largest."""
+    """Return the prediction that decides: the smallest if none fits, else the largest."""
     none_fits = all(fit.answer is Answer.DOES_NOT_FIT for fit in fits)
     pick = min if none_fits else max
     return pick(fits, key=lambda fit: fit.estimate.device.peak_allocated_bytes)

@@ -1,7 +1,7 @@
-"""What a resolved job means to the memory and speed models: what one rank trains.
+"""A resolved job as the memory and speed models read it: what one rank trains.
 
-Where the job leaves something open there are several: with and without activation checkpointing,
-and adapters in every layer or trained layers on top of a frozen base.
+Settings that the job leaves open are listed: with and without activation checkpointing, and
+adapters in every layer or trained layers on top of a frozen base.
 """
 
 import math
@@ -32,10 +32,10 @@ from autotune.predict.throughput import SpeedSurroundings
 from autotune.predict.training_job import ModelSettings, Training, read_training
 
 ASSUMED_ACTIVATIONS = 2 / 3
-"""Of the activations of an assumed shape; with it, no job in a hundred published ones that ran is
-found over."""
+"""Of the activations of an assumed shape; with it, none of a hundred published jobs that ran is
+judged not to fit."""
 SHORTEST = 128
-"""Tokens of a sequence below which a training makes no sense."""
+"""Tokens of the shortest sequence that is trained in practice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,15 +55,15 @@ class PlannedJob:
     highest_stage: int
     """Of ZeRO; pipelines refuse more than 1 (runtime/pipe/engine.py)."""
     settings: tuple[ModelSettings, ...]
-    """What may be set in the model, what needs least first."""
+    """Possible settings of the model, the smallest in memory first."""
     unsure: float
-    """Share of the activations that the model may do without: those of an assumed shape, or
-    checkpoints that are kept on the host."""
+    """Share of the activations that may be absent: those of an assumed shape, or checkpoints that
+    are kept on the host."""
     shape_assumptions: tuple[str, ...] = ()
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """What no source states and was taken all the same, a phrase each."""
+        """Facts that no source states, a phrase each."""
         found = [*self.shape_assumptions, *self.resolved.assumed]
         if self.resolved.batch is not None and self.resolved.batch.origin is None:
             found.append(f"micro batch {self.batch.micro} (none is given)")
@@ -71,7 +71,7 @@ class PlannedJob:
 
     @property
     def ranks_per_node(self) -> int:
-        """Processes of a node, whatever they split."""
+        """Processes of a node, model-parallel ranks included."""
         assert self.site.ranks_per_node is not None
         return self.site.ranks_per_node
 
@@ -83,12 +83,12 @@ class PlannedJob:
 
     @property
     def limit_bytes(self) -> int:
-        """What a rank must not exceed on its device."""
+        """The most a rank may use on its device."""
         assert self.site.limit_bytes is not None
         return self.site.limit_bytes
 
     def training(self, settings: ModelSettings, put: Mapping[str, Any] | None = None) -> Training:
-        """Return what a rank holds, with dotted keys of the config changed.
+        """Return the job of a rank, with dotted keys of the config changed.
 
         Raises:
             ConfigError: the config cannot be read.
@@ -98,7 +98,7 @@ class PlannedJob:
         return _with_state_size(training, self.resolved.optimizer)
 
     def smallest(self) -> "PlannedJob":
-        """Return the job with everything that is open at its least: it needs no less memory."""
+        """Return the job with every unknown at its minimum: a lower bound of its memory."""
         job = self
         if self.resolved.is_open("seq_len"):
             workload = self.workload
@@ -109,11 +109,11 @@ class PlannedJob:
         return job
 
     def fit(self, settings: ModelSettings) -> Fit:
-        """Return whether the job fits with such settings of the model.
+        """Return whether the job fits with these settings of the model.
 
         Raises:
             ConfigError: the config cannot be read.
-            WorkloadError: the model has to be traced, and cannot be.
+            WorkloadError: the model cannot be traced.
         """
         fit = predict_fit(self.training(settings), self.surroundings, unsure=self.unsure)
         estimate = self._on_this_host(fit.estimate)
@@ -127,7 +127,7 @@ class PlannedJob:
 
     @property
     def surroundings(self) -> Surroundings:
-        """What a rank runs in; its ceiling is the limit."""
+        """Device, limit and host of a rank."""
         return Surroundings(
             device=self.device,
             ceiling_bytes=self.limit_bytes,
@@ -137,7 +137,7 @@ class PlannedJob:
 
     @property
     def speed_surroundings(self) -> SpeedSurroundings:
-        """What decides the speed of its ranks.
+        """Device, links and host that decide the speed of a rank.
 
         Raises:
             HardwareError: the network is unknown, or the probe is of another device.
@@ -145,12 +145,12 @@ class PlannedJob:
         return speed_surroundings(self.site)
 
     def _on_this_host(self, estimate: MemoryEstimate) -> MemoryEstimate:
-        """Count all processes of a node: those that split a model have a host share each."""
+        """Count every process of a node: model-parallel ranks use host memory too."""
         return replace(estimate, host=replace(estimate.host, local_ranks=self.ranks_per_node))
 
 
 def speed_surroundings(site: Site) -> SpeedSurroundings:
-    """Return what decides the speed of the ranks of a site.
+    """Return the device, links and host that decide the speed of a rank.
 
     Raises:
         HardwareError: the network is unknown, or the probe is of another device.
@@ -174,7 +174,7 @@ def is_assumed(training: Training) -> bool:
 
 
 def planned_job(resolved: ResolvedJob) -> PlannedJob:
-    """Return what the models need to know of a job.
+    """Return a job as the memory and speed models read it.
 
     Raises:
         NotJudgedError: a fact is missing, or the config cannot be read.
@@ -232,8 +232,8 @@ def _data_parallel_ranks(subject: Subject, gpus: int) -> int:
     split = tensor_parallel(subject) * (subject.launch.pipeline_stages or 1)
     if gpus % split:
         raise NotJudgedError(
-            f"memory is not judged: {gpus} GPUs are not a multiple of {split}, what tensor "
-            "parallelism and pipeline stages take"
+            f"memory is not judged: {gpus} GPUs are not a multiple of {split}, the product of "
+            "tensor parallelism and pipeline stages"
         )
     return gpus // split
 
@@ -248,7 +248,7 @@ def _sharding_ranks(subject: Subject, ranks: int) -> int:
 
 
 def _tokens_of_rank(resolved: ResolvedJob, shape: ModelShape) -> int:
-    """Return the tokens of a rank: its share where a sequence is split.
+    """Return the tokens of a rank; its share of a sequence that is split.
 
     Megatron's tensor parallelism may split sequences outside its matrices too, and the checkpoints
     of layers (`partition_activations`); whether it does is set in the model.
@@ -279,7 +279,7 @@ def _unsure(subject: Subject, shape: ModelShape) -> float:
 
 
 def _with_state_size(training: Training, optimizer: str) -> Training:
-    """Return the job with the states of optimizers that only a program can pass."""
+    """Return the job with the state size of a client optimizer."""
     kind = optimizer.lower()
     if "8bit" in kind:
         return replace(training, moment_bytes=1)
@@ -289,7 +289,7 @@ def _with_state_size(training: Training, optimizer: str) -> Training:
 
 
 def _readable(resolved: ResolvedJob, workload: Workload, batch: Batch) -> dict[str, Any]:
-    """Return the config with `"auto"` resolved and the batch as it was resolved."""
+    """Return the config with `"auto"` and the batch sizes resolved."""
     subject = resolved.subject
     config = dict(subject.config)
     for key in ("train_batch_size", "optimizer"):
@@ -307,7 +307,7 @@ def _readable(resolved: ResolvedJob, workload: Workload, batch: Batch) -> dict[s
 
 
 def _settings(launch: Launch, shape: ModelShape, *, split: int) -> tuple[ModelSettings, ...]:
-    """Return what may be set in the model, what needs least first."""
+    """Return the possible settings of the model, the smallest in memory first."""
     trainable = launch.num_trainable
     whole = launch.num_parameters or shape.num_parameters
     if trainable is not None:
@@ -327,6 +327,6 @@ def _settings(launch: Launch, shape: ModelShape, *, split: int) -> tuple[ModelSe
 
 
 def _whole_number(subject: Subject, key: str) -> int | None:
-    """Return a whole number of at least 1; None for everything else."""
+    """Return a whole number of at least 1, else None."""
     number = subject.number(key)
     return int(number) if number is not None and 1 <= number < math.inf else None

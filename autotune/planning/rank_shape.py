@@ -11,7 +11,7 @@ from autotune.predict.program.families import HAND_WRITTEN
 def shape_of_rank(
     shape: ModelShape, *, tensor_parallel: int, pipeline_stages: int
 ) -> tuple[ModelShape, tuple[str, ...]]:
-    """Return what one device holds of a model, and what was assumed.
+    """Return the part of a model that one device holds, and the assumptions.
 
     Args:
         shape: the whole model.

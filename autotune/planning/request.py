@@ -1,4 +1,4 @@
-"""What `autotune plan` is asked, and the job on any number of devices."""
+"""The request of `autotune plan`, and its job on any number of devices."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -25,10 +25,10 @@ from autotune.predict.training_job import ModelSettings
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRequest:
-    """What a user asks for."""
+    """Inputs of a plan."""
 
     job: Job = field(default_factory=Job)
-    """What is known of the run; what is None is looked for elsewhere."""
+    """The options; a field that is None is read from the other sources."""
     job_file: Path | None = None
     """None looks for `autotune.yaml` in the current folder."""
     ds_config: Path | Mapping[str, Any] | None = None
@@ -45,7 +45,7 @@ class PlanRequest:
 
     @cached_property
     def subject(self) -> Subject | None:
-        """The ds_config, with what its file says of the launch; None without one.
+        """The ds_config, with the launch settings of its file; None without one.
 
         Raises:
             ConfigError: it cannot be read.
@@ -92,7 +92,7 @@ class PlanRequest:
 
     @cached_property
     def planned(self) -> PlannedJob:
-        """The job, as the models read it.
+        """The job as the models read it.
 
         Raises:
             NotJudgedError: a fact is missing, or is not modelled.
@@ -101,7 +101,7 @@ class PlanRequest:
 
     @cached_property
     def workload(self) -> Workload:
-        """What a study of the job would keep fixed.
+        """The workload of a study of the job.
 
         Raises:
             WorkloadError: it cannot be trained.
@@ -122,7 +122,7 @@ class PlanRequest:
 
     @property
     def network(self) -> Network:
-        """What lies between nodes.
+        """The network between nodes.
 
         Raises:
             HardwareError: unknown.
@@ -130,10 +130,10 @@ class PlanRequest:
         return network_of(self.device, self.resolved.site.link)
 
     def settings(self, chosen: Mapping[str, Any]) -> ModelSettings:
-        """Return what is set in the model of a proposal of a space.
+        """Return the model settings of a proposal.
 
         Args:
-            chosen: what the proposal sets; the job's own settings hold for the rest.
+            chosen: what the proposal sets; the job sets the rest.
         """
         job = self.resolved.job
         own = {
@@ -145,7 +145,7 @@ class PlanRequest:
 
     @property
     def surroundings(self) -> Surroundings:
-        """What a rank of a study would run in: its ceiling is enforced, whoever chose it."""
+        """Device, ceiling and host of a rank of a study; a study enforces a default ceiling too."""
         site = self.resolved.site
         assert site.ranks_per_node is not None
         return Surroundings(
@@ -157,7 +157,7 @@ class PlanRequest:
 
     @cached_property
     def speed_surroundings(self) -> SpeedSurroundings:
-        """What decides the speed of the ranks.
+        """Device, links and host that decide the speed of a rank.
 
         Raises:
             HardwareError: the network is unknown, or the probe is of another device.

@@ -1,4 +1,4 @@
-"""How the best config, its speed and its cost move with the number of GPUs."""
+"""Plan several numbers of GPUs: how the best config, its speed and its cost change."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ from autotune.space.proposal import Scalar
 
 _S_PER_HOUR = 3_600
 MAX_REPLAYED = 24
-"""Proposals that are replayed although they do not fit by closed form, which may be 15 % high."""
+"""Most proposals to replay that do not fit by closed form, which may be 15 % too high."""
 
 
 _MAY_RUN = (Answer.FITS, Answer.NOT_JUDGED)
@@ -39,27 +39,27 @@ class World:
     estimate: MemoryEstimate | None = None
     throughput: Throughput | None = None
     errors: tuple[Finding, ...] = ()
-    """What the gate would refuse in the ds_config, whatever the memory."""
+    """Errors of the gate in the ds_config, memory apart."""
     problem: str | None = None
-    """Why there is nothing to show."""
+    """Why there is no plan."""
     answer: Answer | None = None
-    """About the memory of a ds_config; None for a space."""
+    """Whether a ds_config fits in memory; None for a space."""
 
     @property
     def fits(self) -> bool:
-        """Whether something runs on so many GPUs, as far as is known."""
+        """Whether the config, or anything of the space, fits or is not judged."""
         if self.estimate is None:
             return False
         return self.estimate.fits is True if self.answer is None else self.answer in _MAY_RUN
 
     @property
     def communication_share(self) -> float:
-        """Of a step."""
+        """Share of a step that waits for communication."""
         assert self.throughput is not None
         return self.throughput.items["communication"] / self.throughput.step_s
 
     def gpu_hours(self, tokens: float) -> float:
-        """Return what training on so many tokens takes."""
+        """Return the GPU-hours of training on a number of tokens."""
         assert self.throughput is not None
         return tokens / self.throughput.tokens_per_s * self.gpus / _S_PER_HOUR
 
@@ -94,16 +94,16 @@ class ScaleOutPlan:
     space: str | None
     worlds: tuple[World, ...]
     tokens: float | None
-    """The budget whose cost is shown."""
+    """The budget whose cost is printed."""
 
     @property
     def fits(self) -> bool:
-        """Whether anything fits anywhere."""
+        """Whether anything fits on any number of GPUs."""
         return any(world.fits for world in self.worlds)
 
     @property
     def communication_takes_over_at(self) -> int | None:
-        """The first number of GPUs on which a step waits longer for the wire than for anything."""
+        """The first number of GPUs on which communication is the largest part of a step."""
         for world in self.worlds:
             items = world.throughput.items if world.throughput else {}
             if items and items["communication"] >= max(items.values()):
@@ -131,11 +131,11 @@ def read_counts(
 
     Args:
         text: what the user wrote.
-        nodes: `--nodes`, which goes with one number only.
-        tokens: `--tokens`, which goes with several only.
+        nodes: `--nodes`, for one number only.
+        tokens: `--tokens`, for several only.
 
     Raises:
-        HardwareError: not whole numbers, or options that do not go together.
+        HardwareError: not whole numbers, or options that exclude each other.
 
     Example:
         >>> read_counts("8,64")
@@ -162,11 +162,11 @@ def plan_scale_out(
 ) -> ScaleOutPlan:
     """Predict one ds_config, or the fastest of a space, on several numbers of GPUs.
 
-    What cannot be trained on one of them (a global batch that cannot be shared out) is a line that
-    says so.
+    A number on which the job cannot be trained (its ranks do not divide the global batch) is a
+    `World` with a `problem`.
 
     Args:
-        request: what is planned; its own number of GPUs plays no part.
+        request: what is planned; its own number of GPUs is ignored.
         counts: numbers of GPUs.
         tokens: a budget, for its cost in GPU-hours.
 
@@ -188,7 +188,7 @@ def plan_scale_out(
         except AutotuneError as error:
             refused.append(error)
             worlds.append(World(gpus=gpus, problem="; ".join(error.faults)))
-    # Whatever is wrong at every number is the caller's fault, not a line.
+    # A fault that every number has is a fault of the request.
     same = len(refused) == len(worlds) and len({error.faults for error in refused}) == 1
     if known is None or same:
         raise refused[0]
@@ -221,14 +221,14 @@ def _name(request: PlanRequest) -> str:
 
 
 def _estimate(request: PlanRequest, training: Training) -> MemoryEstimate:
-    # With the limit, as for one number of GPUs: what is needed then says why it does not fit.
+    # With the limit, as for one number of GPUs: the estimate then says why it does not fit.
     return predict_memory(training, request.surroundings, find_limit=True)
 
 
 def _fastest(request: PlanRequest) -> World:
-    """Return the fastest proposal of the space that a replay lets fit.
+    """Return the fastest proposal of the space that fits by replay.
 
-    The closed form, which is cheap, may be too high: what it finds a little too large is replayed.
+    The closed form, which is cheap, may be too high: a proposal slightly above is replayed too.
     """
     assert request.space is not None
     workload = request.workload

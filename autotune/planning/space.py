@@ -1,4 +1,4 @@
-"""What of a search space fits: one line per stage, offload and checkpointing."""
+"""Plan a search space: what fits, a line per stage, offload and checkpointing."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -28,7 +28,7 @@ _GROUP_KEYS = (
     "zero_optimization.offload_param.device",
     "model.activation_checkpointing",
 )
-"""What decides most about memory, and what a line of the table is about."""
+"""Keys with the largest effect on memory; a line of the table per combination."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class SpaceLine:
     best: Proposal | None
     """The fitting proposal with the largest micro batch, confirmed by replay; None if none."""
     estimate: MemoryEstimate
-    """Of `best`, or of the proposal that needs least."""
+    """Of `best`, or of the smallest proposal."""
     throughput: Throughput
 
     def to_json(self) -> dict[str, Any]:
@@ -59,16 +59,16 @@ class SpaceLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpacePlan:
-    """What of a space fits."""
+    """The lines of a space."""
 
     space: str
     workload: Workload
     device: Device
     lines: tuple[SpaceLine, ...]
     cpu_threads: CpuThreads
-    """Of a rank; they decide the speed of an offloaded optimizer."""
+    """Of a rank; the speed of an offloaded optimizer depends on them."""
     smallest_gpus: int | None
-    """The fewest GPUs of this type on which anything of the space fits."""
+    """The smallest number of GPUs of this type on which anything of the space fits."""
 
     @property
     def fits(self) -> bool:
@@ -108,21 +108,21 @@ def plan_space(request: PlanRequest) -> SpacePlan:
     workload = request.workload
     groups = _groups(request, space, workload)
     lines = [_line(group, request) for group in groups]
-    leanest = [_leanest(group).training for group in groups]
+    smallest = [_smallest(group).training for group in groups]
     return SpacePlan(
         space=space.name,
         workload=workload,
         device=request.device,
         lines=tuple(lines),
         cpu_threads=request.resolved.site.cpu_threads,
-        smallest_gpus=smallest_fitting(lambda gpus: _anything_fits(request, leanest, gpus)),
+        smallest_gpus=smallest_fitting(lambda gpus: _anything_fits(request, smallest, gpus)),
     )
 
 
 def proposals(space: SearchSpace) -> Iterator[Proposal]:
     """Yield the points of a bound space: every choice, and each range at DeepSpeed's default.
 
-    Ranges count in elements and move memory little beside the choices; a study varies them.
+    Ranges count in elements and change memory less than the choices do; a study varies them.
     """
     seen = set()
     for values in _points(space.parameters, {}):
@@ -133,7 +133,7 @@ def proposals(space: SearchSpace) -> Iterator[Proposal]:
 
 
 def _points(rest: tuple[Parameter, ...], chosen: dict[str, Scalar]) -> Iterator[dict[str, Scalar]]:
-    """Yield the points that begin as chosen; keys whose condition does not hold are left out."""
+    """Yield the points that start as chosen, without keys whose condition does not hold."""
     if not rest:
         yield chosen
         return
@@ -167,7 +167,7 @@ def screen(request: PlanRequest, space: SearchSpace, workload: Workload) -> Iter
 
 
 def may_fit(estimate: MemoryEstimate) -> bool:
-    """Whether a replay may let fit what the closed form says of a proposal."""
+    """Whether a proposal with this closed-form estimate may fit by replay."""
     ceiling_bytes = estimate.device.ceiling_bytes
     too_large = (
         ceiling_bytes is not None
@@ -194,7 +194,7 @@ def _training(
 
 
 def _line(group: list[Screened], request: PlanRequest) -> SpaceLine:
-    """Confirm the largest micro batch that fits, or show the leanest that does not."""
+    """Replay the largest micro batch that fits, or the smallest proposal if none does."""
     surroundings = request.surroundings
     fitting = [s for s in group if s.estimate.fits]
     fitting.sort(key=lambda s: (-s.training.micro_batch_size, s.estimate.device.needed_bytes))
@@ -205,10 +205,10 @@ def _line(group: list[Screened], request: PlanRequest) -> SpaceLine:
             chosen = screened
             break
     if chosen is None:
-        leanest = _leanest(group)
-        estimate = predict_memory(leanest.training, surroundings)
-        chosen = leanest if estimate.fits else None
-        training = leanest.training
+        smallest = _smallest(group)
+        estimate = predict_memory(smallest.training, surroundings)
+        chosen = smallest if estimate.fits else None
+        training = smallest.training
     else:
         training = chosen.training
     first = group[0].proposal.values
@@ -222,17 +222,17 @@ def _line(group: list[Screened], request: PlanRequest) -> SpaceLine:
     )
 
 
-def _leanest(group: list[Screened]) -> Screened:
+def _smallest(group: list[Screened]) -> Screened:
     return min(group, key=lambda screened: screened.estimate.device.needed_bytes)
 
 
-def _anything_fits(request: PlanRequest, leanest: list[Training], gpus: int) -> bool:
-    """Whether the leanest proposal of any line fits on another number of GPUs."""
+def _anything_fits(request: PlanRequest, smallest: list[Training], gpus: int) -> bool:
+    """Whether the smallest proposal of any line fits on another number of GPUs."""
     other = request.on(gpus)
     try:
         workload = other.workload
     except WorkloadError:
-        # The global batch cannot be shared out over so many ranks.
+        # The ranks do not divide the global batch.
         return False
     surroundings = other.surroundings
     moved = [
@@ -241,14 +241,14 @@ def _anything_fits(request: PlanRequest, leanest: list[Training], gpus: int) -> 
             world_size=gpus,
             accumulation=max(workload.sequences_per_rank // training.micro_batch_size, 1),
         )
-        for training in leanest
+        for training in smallest
         if workload.sequences_per_rank % training.micro_batch_size == 0
     ]
     screened = [(screen_memory(training, surroundings), training) for training in moved]
-    hopeful = [
+    candidates = [
         (estimate.device.needed_bytes, training)
         for estimate, training in screened
         if may_fit(estimate)
     ]
-    hopeful.sort(key=lambda pair: pair[0])
-    return any(predict_memory(training, surroundings).fits for _, training in hopeful)
+    candidates.sort(key=lambda pair: pair[0])
+    return any(predict_memory(training, surroundings).fits for _, training in candidates)

@@ -1,1 +1,1 @@
-"""A study for readers."""
+"""Prints results: of a study, a plan, a job, a probe and the gate."""

@@ -1,4 +1,4 @@
-"""`autotune job` for a reader."""
+"""Prints the job of `autotune job`."""
 
 from dataclasses import fields
 
@@ -12,7 +12,7 @@ from autotune.job.resolve import ResolvedJob
 
 
 def print_job(resolved: ResolvedJob) -> None:
-    """Print every fact that is known, in the order of the options, with its origin."""
+    """Print every known fact with its origin, in the order of the options."""
     console = Console(highlight=False)
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in ("fact", "value", "origin"):

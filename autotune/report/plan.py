@@ -1,4 +1,4 @@
-"""`autotune plan` for a reader."""
+"""Prints the plan of a ds_config or of a search space."""
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -16,7 +16,7 @@ from autotune.predict.throughput import Throughput
 from autotune.predict.training_job import Training
 
 _SMALL_SHARE = 0.002
-"""Items below this share of the peak are added up in one line."""
+"""Items below this share of the peak are summed in one line."""
 
 
 def print_config_plan(plan: ConfigPlan) -> None:
@@ -86,7 +86,7 @@ def _print_answer(console: Console, plan: ConfigPlan) -> None:
 
 
 def print_space_plan(plan: SpacePlan) -> None:
-    """Print what of a space fits."""
+    """Print which lines of a search space fit."""
     console = Console(highlight=False, soft_wrap=True)
     workload = plan.workload
     ceiling = plan.lines[0].estimate.device.ceiling_bytes if plan.lines else None

@@ -1,4 +1,4 @@
-"""A probe as tables."""
+"""Prints the measurements of `autotune probe`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ _GB = 1e9
 
 
 def print_probe(found: Mapping[str, Any], path: Path) -> None:
-    """Print what was measured: times by size, and rates.
+    """Print the measured times by size, and rates.
 
     The rate of a collective is its bytes over its time ("algorithm bandwidth" in NCCL's tests).
     """

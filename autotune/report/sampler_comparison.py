@@ -1,4 +1,4 @@
-"""Replays as a table."""
+"""Prints the samplers that `autotune replay` compares."""
 
 from collections.abc import Sequence
 
@@ -12,18 +12,18 @@ _SHOWN = (10, 20, 30, 50, 100)
 
 
 def print_replays(landscape: Landscape, replays: Sequence[SamplerRuns]) -> None:
-    """Print what was recorded, and how each sampler did there."""
-    told, console = describe(landscape), Console(highlight=False)
+    """Print the landscape, and how each sampler performs on it."""
+    summary, console = describe(landscape), Console(highlight=False)
     if not console.is_terminal:
         console.width = 140  # a log has no width; wrapped tables are hard to read there
     console.print(
-        f"{told['model']} on {told['gpus']} ranks: {told['num_points']} recorded outcomes "
-        f"({told['evaluator']}), {told['num_complete']} complete; the best: "
-        f"{told['best_tokens_per_s']:,.0f} tokens/s"
+        f"{summary['model']} on {summary['gpus']} ranks: {summary['num_points']} recorded outcomes "
+        f"({summary['evaluator']}), {summary['num_complete']} complete; the best: "
+        f"{summary['best_tokens_per_s']:,.0f} tokens/s"
     )
     launches = max(len(curve) for replayed in replays for curve in replayed.curves)
     shown = [n for n in _SHOWN if n < launches] + [launches]
-    table = Table(title="best so far as a part of the best recorded: median (lowest) over seeds")
+    table = Table(title="best so far as a share of the best recorded: median (lowest) over seeds")
     for name in (
         "sampler",
         "seeds",
@@ -43,5 +43,5 @@ def print_replays(landscape: Landscape, replays: Sequence[SamplerRuns]) -> None:
 
 def _launches(replayed: SamplerRuns) -> str:
     middle = replayed.median_launches_to_good
-    told = "never" if middle is None else f"{middle:g}"
-    return f"{told}; {replayed.num_good} of {len(replayed.curves)} seeds"
+    launches = "never" if middle is None else f"{middle:g}"
+    return f"{launches}; {replayed.num_good} of {len(replayed.curves)} seeds"

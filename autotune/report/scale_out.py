@@ -1,4 +1,4 @@
-"""`autotune plan` over several numbers of GPUs, for a reader."""
+"""Prints a plan over several numbers of GPUs."""
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -20,7 +20,7 @@ _SHOWN = (
 
 
 def print_scale_out_plan(plan: ScaleOutPlan) -> None:
-    """Print one line per number of GPUs, what moves between them, and where sending takes over."""
+    """Print a line per number of GPUs, the keys that change, and where communication dominates."""
     console = Console(highlight=False, soft_wrap=True)
     console.print(
         f"{plan.model} on {plan.device.name}, {plan.network.name} between nodes; everything "
@@ -49,14 +49,14 @@ def print_scale_out_plan(plan: ScaleOutPlan) -> None:
 
 
 def _print_notes(console: Console, world: World) -> None:
-    """Say what the table cannot: why a line is missing or does not run, and whose links it has."""
+    """Print why a line is missing or does not run, and the source of its links."""
     gpus = f"{world.gpus:,} GPUs"
     if world.problem:
         console.print(f"{gpus}: {world.problem}", markup=False)
     elif not world.fits:
         console.print(f"{gpus}: does not fit: {_why(world)}")
     for error in world.errors:
-        console.print(f"{gpus}: autotune gate would say no: {error.message}", markup=False)
+        console.print(f"{gpus}: autotune gate reports an error: {error.message}", markup=False)
     if world.throughput is not None and world.throughput.links != CATALOGUE:
         console.print(f"{gpus}: links by {world.throughput.links}", markup=False)
 
@@ -97,7 +97,7 @@ def _why(world: World) -> str:
             f"{format_gib(device.ceiling_bytes or 0)}"
         )
     if host.fits is False:
-        # What a verdict on the host adds is the model's error.
+        # The model's error included, as in the answer about the host.
         needs.append(
             f"the ranks of a node need {format_gib(host.total_bytes * (1 + host.margin))} of "
             f"{format_gib(host.ceiling_bytes or 0)} of host memory"

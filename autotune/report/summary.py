@@ -12,9 +12,7 @@ from autotune.export.record import composition_error
 from autotune.job.ceiling import format_gib
 from autotune.job.cpu_threads import VARIABLE, launch_commands
 from autotune.lint.finding import Severity
-from autotune.report.conditions import print_conditions
-from autotune.report.emulation_caveats import print_not_shown
-from autotune.report.target import print_target
+from autotune.report.caveats import print_conditions, print_omissions
 from autotune.search.baselines import USERS_OWN
 from autotune.study.candidate import TrialRecord
 from autotune.study.confirmation import Confirmation, best_of
@@ -31,7 +29,7 @@ _HUGGING_FACE = {
 
 
 def summarize(study: StudyView, folder: Path, record: Mapping[str, Any] | None) -> None:
-    """Print what came of a study."""
+    """Print the result of a study."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 140  # a log has no width; wrapped tables are hard to read there
@@ -64,10 +62,10 @@ def summarize(study: StudyView, folder: Path, record: Mapping[str, Any] | None) 
         _print_nothing_fits(console, study)
         return
     console.print(_table(study, confirmation))
-    print_not_shown(console, study, confirmation)
+    print_omissions(console, study, confirmation)
     _print_verdict(console, study, confirmation)
     if study.target is not None:
-        print_target(console, study.target)
+        _print_target(console, study.target)
     console.print(f"[bold]{folder / 'ds_config.json'}[/bold]  ({folder / 'record.json'})")
     _print_lint(console, record["lint"]["findings"])
     _print_model_settings(console, record["model_settings"])
@@ -75,7 +73,7 @@ def summarize(study: StudyView, folder: Path, record: Mapping[str, Any] | None) 
 
 
 def result_json(study: StudyView, folder: Path, record: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what came of a study as JSON values."""
+    """Return the result of a study as JSON values."""
     return {
         "study": study.name,
         "assumed": list(study.assumed),
@@ -150,7 +148,7 @@ def _range(interval: Interval) -> str:
 
 
 def _print_screening(console: Console, study: StudyView) -> None:
-    """Say what the memory model did before the launches, and how right it was."""
+    """Print how many proposals the memory model rejected, and its error."""
     screen = study.screen
     if screen is None:
         return
@@ -164,13 +162,13 @@ def _print_screening(console: Console, study: StudyView) -> None:
             f"{screen.mean_error:.2%}, worst {screen.worst_error:+.2%}"
         )
     elif study.setup.device_kind == "cpu":
-        console.print("memory model: a lower bound on CPU ranks, so its error is not told")
+        console.print("memory model: a lower bound on CPU ranks, so no error is printed")
     if screen.num_surprises and study.setup.device_kind != "cpu":
         console.print(f"{screen.num_surprises} trials ran out that were predicted to fit")
 
 
 def _print_speed_model(console: Console, study: StudyView) -> None:
-    """Say how right the speed model was on this study's trials."""
+    """Print the error of the speed model on this study's trials."""
     speed = study.speed
     if speed is None or speed.mean_error is None or speed.worst_error is None:
         return
@@ -181,7 +179,7 @@ def _print_speed_model(console: Console, study: StudyView) -> None:
 
 
 def _host(slowness: float | None) -> str:
-    """Return what trials have taught the model of the host; nothing where that is little."""
+    """Return how much slower the host is than the model assumes; empty without a difference."""
     if slowness in (None, 1.0):
         return ""
     return f"; by the trials, what waits for Python takes {slowness:.1f} times as long here"
@@ -213,8 +211,8 @@ def _print_verdict(console: Console, study: StudyView, confirmation: Confirmatio
         console.print(f"[bold]{ratio.mean - 1:+.1%}[/bold] over the best baseline{predicted}")
     else:
         console.print(
-            "the best baseline fitted in the search and failed now, so there is nothing to "
-            f"compare with: {confirmation.baseline_failure}",
+            "the best baseline fitted in the search and failed in the confirmation, so there is "
+            f"nothing to compare with: {confirmation.baseline_failure}",
             markup=False,
         )
     _print_own(console, study, exported)
@@ -226,11 +224,11 @@ def _print_verdict(console: Console, study: StudyView, confirmation: Confirmatio
 
 
 def _print_own(console: Console, study: StudyView, exported: TrialRecord) -> None:
-    """Say what became of the user's own config, where another one is exported."""
-    # Where it leaves its micro batch open there are several.
+    """Print the result of the user's own config, where another one is exported."""
+    # A base without a micro batch is tried with several.
     own = [r for r in study.records if r.candidate.source == USERS_OWN]
-    told = {exported.number, study.confirmations[-1].baseline}
-    if not own or told & {record.number for record in own}:
+    printed = {exported.number, study.confirmations[-1].baseline}
+    if not own or printed & {record.number for record in own}:
         return
     best = best_of(own)
     if best is None or best.outcome is None:
@@ -241,8 +239,47 @@ def _print_own(console: Console, study: StudyView, exported: TrialRecord) -> Non
     console.print(f"your --base: {words} (trial {trial})", markup=False)
 
 
+def _print_target(console: Console, target: Mapping[str, Any]) -> None:
+    """Print the prediction for the exported config on `--target-gpus`."""
+    gpus, batch = target["gpus"], target["global_batch_size"]
+    by = f"{target['evaluator']}, corrected by {target['corrected_by_trials']} trials"
+    speed, memory = target["tokens_per_s"], target.get("memory")
+    if speed is None or memory is None:
+        console.print(f"on {gpus} GPUs: {target['problem']}", markup=False)
+        return
+    console.print(
+        f"predicted on {gpus} GPUs, global batch {batch} ({by}): {speed['value']:,.0f} tokens/s "
+        f"({speed['low']:,.0f} to {speed['high']:,.0f}), peak "
+        f"{format_gib(memory['peak_bytes'])} of {format_gib(memory['ceiling_bytes'])}, "
+        f"{target['communication_share']:.0%} of a step waits for the wire",
+        markup=False,
+    )
+    if target["problem"] is not None:
+        console.print(f"  {target['problem']}", markup=False)
+    moves, best = target["moves"], target["best"]
+    if not moves:
+        console.print("  no searched key is expected to move there", markup=False)
+        return
+    here = "" if best["ratio_here"] is None else f"; on the study's: {best['ratio_here']:.2f}"
+    console.print(
+        f"  expected to move there, for {best['ratio']:.2f} times that speed "
+        f"({best['ratio_low']:.2f} to {best['ratio_high']:.2f}{here}):",
+        markup=False,
+    )
+    for key, move in moves.items():
+        console.print(
+            f"    {key}: {_setting(move['from'])} -> {_setting(move['to'])}", markup=False
+        )
+
+
+def _setting(value: Any) -> str:
+    if value is None:
+        return "not set"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _print_lint(console: Console, findings: Sequence[Mapping[str, Any]]) -> None:
-    """Say what `autotune gate` would say of the exported config."""
+    """Print the errors and warnings of `autotune gate` about the exported config."""
     for finding in findings:
         if finding["severity"] != Severity.NOTE:
             console.print(
@@ -251,7 +288,7 @@ def _print_lint(console: Console, findings: Sequence[Mapping[str, Any]]) -> None
 
 
 def _print_model_settings(console: Console, settings: Mapping[str, Any]) -> None:
-    """Say what the trial set in the model: a ds_config has no key for it."""
+    """Print the settings of the model, for which a ds_config has no key."""
     console.print("set in your script, ds_config has no key for it:")
     for name, value in settings.items():
         how = _HUGGING_FACE.get(name, {}).get(value, "")
@@ -278,7 +315,7 @@ def _print_launcher_settings(console: Console, record: Mapping[str, Any]) -> Non
 def _print_nothing_fits(console: Console, study: StudyView) -> None:
     if study.counts.get("complete"):
         _print_failed_confirmations(console, study)
-        console.print("nothing is confirmed; go on with --resume")
+        console.print("nothing is confirmed; continue with --resume")
         return
     which = (
         "is predicted to run"

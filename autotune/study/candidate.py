@@ -1,4 +1,4 @@
-"""A config that is to be tried, and how it came up."""
+"""A config to try, and who proposed it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from autotune.study.outcome import Outcome
 
 SAMPLED = "sampled"
 PREDICTED = "modelled-best-"
-"""And its place among them: one of the fastest points that the speed model found."""
+"""Followed by its rank among the fastest points of the speed model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +28,13 @@ class Candidate(Serializable):
     ds_config: Mapping[str, Any]
     """As a user would run it."""
     model_settings: Mapping[str, Scalar]
-    """What ds_config has no key for."""
+    """Settings of the model, for which a ds_config has no key."""
     values: Mapping[str, Scalar] = field(default_factory=dict)
     """The part that lies in the search space, by dotted key."""
 
     @property
     def is_baseline(self) -> bool:
-        """Whether it is what somebody would run without a tuner, and not a proposal of ours."""
+        """Whether it is what a user would run without a tuner, and not a proposal."""
         return self.source != SAMPLED and not self.is_predicted
 
     @property
@@ -49,20 +49,20 @@ class Candidate(Serializable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRecord:
-    """A trial as the study keeps it."""
+    """A trial as the study stores it."""
 
     number: int
     candidate: Candidate
     outcome: Outcome | None
     """None while it runs."""
     interrupted: bool = False
-    """The driver ended while it ran; it is to be asked again."""
+    """The driver ended while it ran; it will be asked again."""
 
 
 def candidate_of_proposal(
     proposal: Proposal, space: SearchSpace, *, base: Mapping[str, Any], workload: Workload
 ) -> Candidate:
-    """Return the candidate that a proposal stands for."""
+    """Return the candidate of a proposal."""
     searched = [p.key for p in space.parameters if not p.key.startswith(MODEL_PREFIX)]
     return Candidate(
         source=SAMPLED,
@@ -80,10 +80,9 @@ def candidate_of_config(
     workload: Workload,
     activation_checkpointing: bool = False,
 ) -> Candidate:
-    """Return a baseline: exactly the config it was given, whether the space holds it or not.
+    """Return a baseline: exactly the given config, inside the space or not.
 
-    Its values are the searched keys that it sets to something the space could have drawn; they
-    teach the sampler.
+    Its values are the searched keys whose setting the space holds; the sampler learns from them.
     """
     settings = _default_settings(workload)
     if workload.activation_checkpointing is None:
@@ -100,10 +99,10 @@ def candidate_of_config(
 
 
 def training_of(candidate: Candidate, workload: Workload) -> Training:
-    """Return a candidate as the predictions read it.
+    """Return a candidate as the memory and speed models read it.
 
     Raises:
-        AutotuneError: they cannot.
+        AutotuneError: the models cannot read it.
     """
     settings = ModelSettings.of_trial(candidate.model_settings)
     return read_training(candidate.ds_config, workload, settings)

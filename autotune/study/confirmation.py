@@ -1,4 +1,4 @@
-"""What repeated runs of a winner and a baseline say: which one is exported, and by how much."""
+"""Repeated runs of a winner and a baseline: which is exported, and how much faster it is."""
 
 import math
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ class Confirmation(Serializable):
     winner_runs: tuple[Outcome, ...]
     baseline_runs: tuple[Outcome, ...]
     ended_at: str | None = None
-    """When the last run ended, ISO 8601 in UTC; None in studies of old."""
+    """When the last run ended, ISO 8601 in UTC; None if recorded by an older version."""
 
     @property
     def failure(self) -> str | None:
@@ -53,13 +53,13 @@ class Confirmation(Serializable):
 
     @property
     def runs(self) -> tuple[Outcome, ...]:
-        """Every run once: those of a baseline that was confirmed by itself are the winner's."""
+        """Every run once: a baseline that is confirmed alone is also the winner."""
         alone = self.winner == self.baseline
         return self.winner_runs if alone else (*self.winner_runs, *self.baseline_runs)
 
     @property
     def compared(self) -> tuple[Compared, ...]:
-        """What there is to show: the baseline if its runs hold, and a winner beside it."""
+        """Rows to print: the baseline if its runs completed, and the winner."""
         found = []
         if self.baseline is not None and self.baseline_holds:
             runs = self.baseline_runs
@@ -88,7 +88,7 @@ class Confirmation(Serializable):
 
     @property
     def baseline_failure(self) -> str | None:
-        """Why the baseline cannot be compared with, or None."""
+        """Why nothing can be compared with the baseline, or None."""
         return _failure_of(self.baseline_runs)
 
     @property
@@ -113,7 +113,7 @@ class Confirmation(Serializable):
     def ratio(self) -> Interval | None:
         """Winner's over baseline's tokens/s, round by round; None where one of them failed.
 
-        Of modelled runs, which do not vary: how far the model's ratio may be off.
+        For modelled runs, which do not vary, the interval is the model's error.
         """
         if not self.baseline_holds or self.winner == self.baseline or self.failure is not None:
             return None
@@ -128,7 +128,7 @@ class Confirmation(Serializable):
 
     @property
     def keeps_baseline(self) -> bool:
-        """Whether the winner is not better than the baseline beyond the spread, or failed."""
+        """Whether the winner failed, or is not faster than the baseline beyond the spread."""
         if not self.baseline_holds:
             return False
         return self.ratio is None or self.ratio.low <= 1.0

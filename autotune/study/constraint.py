@@ -1,11 +1,11 @@
-"""What the sampler is told of a trial beside its value. Pure."""
+"""The constraints of a trial, which the sampler reads beside its value. Pure."""
 
 from collections.abc import Mapping
 
 from autotune.study.outcome import Outcome, Status
 
 _LEAST_EXCESS = 1e-3
-"""A trial that does not fit is infeasible, even if it fell short by very little."""
+"""A trial that does not fit is infeasible, however small its excess."""
 
 
 def constraints_of(

@@ -1,4 +1,4 @@
-"""What the numbers were made with: versions, hosts and devices. Loads none of the packages."""
+"""Versions, hosts and devices of a study. Loads none of the packages."""
 
 import platform
 import subprocess
@@ -10,7 +10,7 @@ from typing import Any
 from autotune import __version__
 
 THREADS_PER_RANK, THREADS_ORIGIN = "threads_per_rank", "threads_origin"
-"""Keys of an environment: a rank's CPU threads, and what decided their number."""
+"""Keys of an environment: a rank's CPU threads, and the source of their number."""
 _PACKAGES = ("torch", "deepspeed", "transformers", "optuna", "ray")
 
 
@@ -26,7 +26,7 @@ def describe_environment(
     Args:
         devices: host and device of every slot.
         device_kind: cuda or cpu.
-        device_model: what the driver calls the devices; `cpu` for CPU ranks.
+        device_model: the driver's name of the devices; `cpu` for CPU ranks.
         driver: its version.
     """
     return {

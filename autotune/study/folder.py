@@ -10,7 +10,7 @@ from typing import Any
 from autotune import dotted
 from autotune.ds_config.build import MICRO_BATCH
 from autotune.errors import StoreError
-from autotune.evaluate.evaluator_kind import not_shown
+from autotune.evaluate.evaluator_kind import caveats_of
 from autotune.job.ceiling import format_gib
 from autotune.job.model_shape import ModelShape
 from autotune.study.environment import THREADS_PER_RANK
@@ -122,7 +122,7 @@ def open_study(folder: Path, storage_url: str, setup: StudySetup, *, resume: boo
         stored.set_attribute("setup", setup.to_json())
         # Short, for the dashboard.
         stored.set_attribute("evaluator", setup.evaluator)
-        if clauses := not_shown(setup.evaluator, setup.communication):
+        if clauses := caveats_of(setup.evaluator, setup.communication):
             stored.set_attribute("not_shown", "; ".join(clauses))
     return OpenedStudy(stored=stored, setup=setup)
 

@@ -1,4 +1,4 @@
-"""One driver at a time: two would each take the other's running trials for those of a dead one."""
+"""One driver per study: a second one would treat running trials as those of a dead driver."""
 
 import errno
 import os
@@ -12,23 +12,23 @@ from filelock import FileLock, Timeout
 from autotune.errors import StoreError
 
 _NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK})
-"""A file system without locks, such as Lustre mounted without them: a run goes on without."""
+"""A file system without locks, such as Lustre mounted without them: a run needs no lock there."""
 _WAIT_S = 0.2
-"""For a driver that is just ending."""
+"""Time for a driver that is ending to release the lock."""
 
 
 @contextmanager
 def study_lock(folder: Path) -> Iterator[None]:
     """Hold a study while the context lasts; the kernel releases it if this process is killed.
 
-    It keeps out drivers that see the same folder. Those of other machines that share a database
-    with this one, but no folder, are not kept out, nor is any on a file system without locks.
+    It excludes drivers that see the same folder. Drivers of other machines that share the database,
+    but not the folder, are not excluded, and none is on a file system without locks.
 
     Args:
         folder: the study's, which need not exist yet; the lock is a file beside it.
 
     Raises:
-        StoreError: another process has it, or it cannot be made.
+        StoreError: another process holds the lock, or the file cannot be created.
     """
     path = folder.parent / f".{folder.name}.lock"
     is_new = not folder.parent.exists()
@@ -64,6 +64,6 @@ def _acquire(lock: FileLock) -> None:
 
 def _holder(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8") or "it has just begun"
+        return path.read_text(encoding="utf-8") or "it has just started"
     except OSError:
         return "it has just ended"

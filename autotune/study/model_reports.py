@@ -1,4 +1,4 @@
-"""How far the memory and the speed model were off on a study's own trials."""
+"""Errors of the memory and the speed model on a study's own trials."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,24 +8,24 @@ from autotune.serialization import Serializable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScreenReport(Serializable):
-    """What screening did in a study."""
+    """Results of memory screening in a study."""
 
     num_rejected: int
     """Launches saved."""
     num_taken_back: int
-    """Of these, how many the corrected model would launch now."""
+    """Of these, how many fit by the corrected model."""
     num_compared: int
     """Trials whose peak was both predicted and measured."""
     mean_error: float | None
     """Mean absolute relative error of the uncorrected predictions; None without such trials."""
     worst_error: float | None
     num_surprises: int
-    """Launched trials that the model said fit with its margin, and that ran out."""
+    """Launched trials that were predicted to fit with the margin, and ran out of memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedReport(Serializable):
-    """How the speed model did in a study; its predictions are never corrected here."""
+    """Errors of the speed model in a study, without corrections."""
 
     num_compared: int
     """Trials whose speed was predicted, and measured or emulated."""
@@ -33,11 +33,11 @@ class SpeedReport(Serializable):
     """Mean absolute relative error; None without such trials."""
     worst_error: float | None
     predicted: Mapping[str, tuple[float, float, float]]
-    """By trial number: tokens/s of all ranks, and how low and high they may be."""
+    """By trial number: tokens/s of all ranks, with the low and high end."""
     host_slowness: float | None = None
-    """By the trials, how many times as long the hosts take for their part as the model says; None
-    in a study that is older than this question."""
+    """Time of the hosts' part over its prediction, fitted to the trials; None if recorded by an
+    older version."""
 
     def of_trial(self, number: int) -> tuple[float, float, float] | None:
-        """Return what was predicted of a complete trial, if it could be."""
+        """Return the prediction for a complete trial; None without one."""
         return self.predicted.get(str(number))

@@ -1,4 +1,4 @@
-"""What became of a trial: a status with either a measurement or a reason."""
+"""The outcome of a trial: a status with either a measurement or a reason."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -56,8 +56,8 @@ class PhaseMemory:
 
     phase: Phase
     used_bytes: int
-    """What counts against the ceiling: on CPU ranks what the rank added to its parent, on CUDA
-    what the driver sees."""
+    """What counts against the ceiling: on CPU ranks the memory above the parent's, on CUDA what
+    the driver reports."""
     allocated_bytes: int | None = None
     """Live tensors in torch's caching allocator; None on CPU ranks, which have none."""
     reserved_bytes: int | None = None
@@ -71,16 +71,16 @@ among them: under load many cards run at it all the time."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceClocks(Serializable):
-    """How fast a CUDA device ran in the steady steps, as NVML saw it."""
+    """Clocks of a CUDA device in the steady steps, sampled by NVML."""
 
     num_samples: int
     sm_clock_mhz_min: int
     sm_clock_mhz_median: int
     temperature_c_max: int
     power_w_max: float | None = None
-    """None where the card does not tell."""
+    """None where the card does not report it."""
     limits: tuple[str, ...] = ()
-    """What held its clock down in any sample: the names in `THROTTLED`, `sw power cap`, ..."""
+    """Clock limits in any sample: the names in `THROTTLED`, `sw power cap`, ..."""
 
     @property
     def throttled(self) -> tuple[str, ...]:
@@ -102,14 +102,14 @@ class RankMeasurement(Serializable):
     """Mean loss of this rank's sequences, one per optimizer step, the first included; none of an
     emulated rank."""
     host_loop_s: tuple[float, ...] = ()
-    """Processor time of a fixed loop of Python right after each step: how fast the host ran. Empty
-    in studies from before it was taken."""
+    """Processor time of a fixed loop of Python right after each step: the speed of the host. Empty
+    if recorded by an older version."""
     host_bytes: int = 0
     """Peak resident host memory of the rank."""
     alloc_retries: int = 0
     """Times that torch's allocator had to give back its cache in the steady steps."""
     clocks: DeviceClocks | None = None
-    """None on CPU ranks, and where NVML did not tell."""
+    """None on CPU ranks, and where NVML reports nothing."""
 
     @property
     def peak_bytes(self) -> int:
@@ -119,7 +119,7 @@ class RankMeasurement(Serializable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement(Serializable):
-    """The ranks' raw numbers and what follows from them."""
+    """The ranks' raw numbers, and the speed and memory computed from them."""
 
     tokens_per_step: int
     """Of the user's global batch, all ranks together."""
@@ -165,7 +165,7 @@ class Measurement(Serializable):
 
     @property
     def throttled(self) -> tuple[str, ...]:
-        """What slowed any rank's device down that should not have (`THROTTLED`)."""
+        """The limits of any rank's device that mean something is wrong."""
         return tuple(
             sorted({t for rank in self.ranks if rank.clocks for t in rank.clocks.throttled})
         )
@@ -180,18 +180,18 @@ class Measurement(Serializable):
 
     @property
     def peak_bytes(self) -> int:
-        """The fattest rank's peak memory."""
+        """Peak memory of the rank that holds the most."""
         return max(rank.peak_bytes for rank in self.ranks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Modelled:
-    """What a model says of a trial that nobody ran. There are no ranks, steps or losses in it."""
+    """Predicted numbers of a trial that did not run. It has no ranks, steps or losses."""
 
     tokens_per_s: Interval
-    """All ranks; how far the model may be off, not how far steps spread."""
+    """All ranks; the interval is the model's error, not the spread of steps."""
     peak_bytes: int
-    """The fattest rank's, as it counts against the ceiling."""
+    """Of the rank that holds the most, as it counts against the ceiling."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""
@@ -219,16 +219,16 @@ class Failure:
     """The rank that failed first; None when no rank ever ran."""
     phase: Phase | None = None
     needed_bytes: int | None = None
-    """For trials that do not fit: what the rank held plus what it asked for."""
+    """For trials that do not fit: the bytes the rank held plus those of the failed request."""
     short_bytes: int | None = None
-    """What was missing, where an allocation failed and its size is known."""
+    """Missing bytes, where an allocation failed and its size is known."""
     log: str | None = None
     """That rank's log, relative to the study folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome(Serializable):
-    """A trial's status with a measurement (or a model's word), a failure, or (for `SLOW`) both.
+    """A trial's status with a measurement (or a prediction), a failure, or (for `SLOW`) both.
 
     A failed trial is data: nothing here is ever raised.
     """
@@ -237,10 +237,10 @@ class Outcome(Serializable):
 
     status: Status
     evaluator: str
-    """measured, emulated or modelled: how the numbers came about."""
+    """measured, emulated or modelled."""
     measurement: Measurement | None = None
     modelled: Modelled | None = None
-    """In the measurement's place where nothing ran."""
+    """Replaces the measurement where nothing ran."""
     failure: Failure | None = None
     duration_s: float = 0.0
     """From launch to outcome."""
@@ -251,14 +251,14 @@ class Outcome(Serializable):
     devices: tuple[str, ...] = ()
     """One per rank: host and device."""
     charged_bytes: int = 0
-    """Of the ceiling, kept free for what a real rank needs and an emulated one does not; in no
-    other number here."""
+    """Part of the ceiling that is kept free for memory that only a real rank needs; no other field
+    includes it."""
 
     def __post_init__(self) -> None:
         if self.measurement is not None and self.modelled is not None:
             raise ValueError("a trial is measured or modelled, not both")
         if self.status is Status.COMPLETE and self.measurement is None and self.modelled is None:
-            raise ValueError("a complete trial has a measurement, or what a model says")
+            raise ValueError("a complete trial has a measurement or a prediction")
         if self.status is not Status.COMPLETE and self.failure is None:
             raise ValueError(f"a trial that is {self.status} carries a reason")
 
@@ -285,7 +285,7 @@ class Outcome(Serializable):
 
     @property
     def tokens_per_s(self) -> Interval:
-        """Tokens per second of all ranks, measured or modelled: `evaluator` says which.
+        """Tokens per second of all ranks, measured or modelled (see `evaluator`).
 
         Raises:
             ValueError: the trial has no speed.
@@ -294,7 +294,7 @@ class Outcome(Serializable):
 
     @property
     def peak_bytes(self) -> int:
-        """The fattest rank's peak memory, measured or modelled.
+        """Peak memory of the rank that holds the most, measured or modelled.
 
         Raises:
             ValueError: the trial has none.

@@ -1,4 +1,4 @@
-"""`record.json`: the numbers behind an exported ds_config, and how they came about."""
+"""`record.json`: the numbers of an exported ds_config, and how they were made."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -15,10 +15,10 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What ran, of what, with what, and what came of it; sizes in bytes, times in seconds.
+    """The job, the runs and the results of an exported config; sizes in bytes, times in seconds.
 
-    `autotune.export.record` builds one from a study. Read from a file of an older version, what
-    that version did not write is None.
+    `autotune.export.record` builds one from a study. Fields that an older version did not write are
+    None.
     """
 
     format: int = FORMAT
@@ -26,7 +26,7 @@ class Record:
     """When the last run ended, UTC."""
     evaluator: str
     not_shown: Sequence[str] = ()
-    """What numbers of this evaluator leave out, a clause each."""
+    """What the numbers of this evaluator omit, a clause each."""
     emulation: Mapping[str, Any] | None = None
     """`gpus_per_node`, `communication` and `links` of emulated ranks; None of real ones."""
     modelling: Mapping[str, Any] | None = None
@@ -36,7 +36,7 @@ class Record:
     source: str | None = None
     """Who proposed it."""
     keeps_baseline: bool | None = None
-    """Whether nothing beat the baseline, which is then what is exported."""
+    """Whether the baseline is exported because nothing beat it."""
     tokens_per_s: Interval
     """Over the runs, all ranks together."""
     num_runs: int = 1
@@ -45,36 +45,36 @@ class Record:
     challenger: Mapping[str, Any] | None = None
     """The trial that did not beat the baseline."""
     memory: Mapping[str, Any]
-    """`peak_bytes` of the rank and run with most, `peak_bytes_least` of the run with least,
-    `ceiling_bytes`, `ranks`, ...; a key that an older version did not write is missing."""
+    """`peak_bytes`, the largest of all ranks and runs; `peak_bytes_least`, of the smallest run;
+    `ceiling_bytes`, `ranks`, ... A key that an older version did not write is missing."""
     ds_config: Mapping[str, Any]
     model_settings: Mapping[str, Any]
-    """What the trials set in the model: `activation_checkpointing`, `attn_implementation`."""
+    """Settings of the model: `activation_checkpointing`, `attn_implementation`."""
     launcher_settings: Mapping[str, Any] | None = None
-    """What the launcher must set for the ranks to be as in the study: `OMP_NUM_THREADS`."""
+    """Variables that the launcher must set as in the study: `OMP_NUM_THREADS`."""
     composition_error: float | None = None
     lint: Mapping[str, Any] | None = None
     losses: Mapping[str, Any] | None = None
     predictions: Mapping[str, Any] | None = None
     target: Mapping[str, Any] | None = None
-    """What is predicted on `--target-gpus`."""
+    """The prediction for `--target-gpus`."""
     job: Mapping[str, Any] | None = None
-    """The facts of the job that the run was for, each with `value` and `origin`."""
+    """The facts of the job, each with `value` and `origin`."""
     workload: Workload
     environment: Mapping[str, Any]
     """Versions, hosts and devices."""
     study: Mapping[str, Any] | None = None
     path: Path | None = None
-    """Where it was read from; not part of the file."""
+    """The file that it was read from; not part of the content."""
 
     @property
     def made(self) -> str:
-        """How its numbers came about, as a participle; no model's word was measured."""
+        """How its numbers were made, as a participle: measured, emulated or predicted."""
         return "predicted" if self.evaluator == EvaluatorKind.MODELLED else self.evaluator
 
     @property
     def device_model(self) -> str | None:
-        """What the driver calls the devices; `cpu` for CPU ranks, None if it is not recorded."""
+        """The driver's name of the devices; `cpu` for CPU ranks, None if not recorded."""
         names = self.environment.get("devices") or [""]
         # Host, device and model, as in "node7 cuda:0 NVIDIA H200".
         words = str(names[0]).split(" ", 2)

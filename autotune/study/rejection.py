@@ -1,4 +1,4 @@
-"""A candidate that is not launched, and what speaks against it."""
+"""A candidate that is not launched, and the evidence against it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ _CHUNK = "rejections-"
 
 
 class Evidence(StrEnum):
-    """What a rejection rests on."""
+    """What a rejection is based on."""
 
     CLOSED_FORM = "closed form"
     REPLAY = "replay"
     FRAGMENTATION = "fragmentation"
     """A replay under the ceiling: the live tensors fit, the allocator's blocks do not."""
     HOST = "host"
-    """The node has too little memory for its ranks: stands, no trial corrects what is predicted."""
+    """The node has too little memory for its ranks: final, no trial corrects this prediction."""
     TRIAL = "trial"
-    """One that needs no more ran out: stands, whatever the model learns."""
+    """A trial that needs no more memory ran out: final, whatever the model learns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +33,9 @@ class Rejection(Serializable):
     candidate: Candidate
     evidence: Evidence
     needed_bytes: int
-    """Predicted, what lies outside the allocator included; not corrected."""
+    """Predicted and not corrected; memory outside the allocator included."""
     outside_bytes: int
-    """Of these, what lies outside the allocator."""
+    """Of these, the bytes outside the allocator."""
     margin: float
     """The model's own, of the allocator's part."""
     reason: str
@@ -58,7 +58,7 @@ def read_rejections(attributes: Mapping[str, Any]) -> list[Rejection]:
 def rejections_attribute(num_before: int) -> str:
     """Return the study attribute that holds the rejections after the first `num_before`.
 
-    One for each launch: a list of all would be written anew every time, and soon exceed what a
-    storage takes in one value.
+    One per launch: a single list would be rewritten every time, and soon exceed the largest value
+    of a storage.
     """
     return f"{_CHUNK}{num_before:06d}"

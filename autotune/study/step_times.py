@@ -1,7 +1,7 @@
-"""From raw step times to one number with an interval.
+"""Computes one number with an interval from raw step times.
 
-Used by the ranks (when may a trial stop?) and by whoever reads their numbers later, so that
-both apply the same rules to the same raw data.
+The ranks, which decide when a trial may stop, and the readers of their numbers apply the same
+rules to the same raw data.
 """
 
 import math
@@ -27,7 +27,7 @@ class Interval:
         return (self.high - self.low) / 2 / self.mean
 
     def to_json(self) -> dict[str, float | None]:
-        """Return `value`, `low` and `high`; None for an end that is not known."""
+        """Return `value`, `low` and `high`; None for an unknown end."""
         low, high = (end if math.isfinite(end) else None for end in (self.low, self.high))
         return {"value": self.mean, "low": low, "high": high}
 
@@ -96,7 +96,7 @@ def num_warmup_steps(step_s: Sequence[float]) -> int:
 def mean_interval(samples: Sequence[float]) -> Interval:
     """Return the mean of `samples` with Student's interval at `CONFIDENCE`.
 
-    One sample says nothing about its spread: the interval is then the whole positive axis.
+    The spread of one sample is unknown: its interval is the whole positive axis.
 
     Raises:
         ValueError: no samples.
@@ -112,10 +112,10 @@ def mean_interval(samples: Sequence[float]) -> Interval:
 
 
 def slowest_of_s(step_s: Sequence[float], ranks: int) -> float:
-    """Return how long a step takes whose `ranks` wait for the slowest, each as uneven as one is.
+    """Return the duration of a step whose ranks wait for the slowest, if all vary like this one.
 
-    The expected maximum of that many draws from `step_s`. A lower bound where ranks wait for each
-    other more than once a step; too much where something slows all of them at the same time.
+    The expected maximum of `ranks` draws from `step_s`. Too low where ranks wait for each other
+    more than once a step; too high where something slows all of them at the same time.
 
     Args:
         step_s: one rank's steps, seconds, without the warm-up.
@@ -129,7 +129,7 @@ def slowest_of_s(step_s: Sequence[float], ranks: int) -> float:
         (1.5, 1.75)
     """
     if not step_s:
-        raise ValueError("no step, so no slowest one")
+        raise ValueError("at least one step is needed")
     count = len(step_s)
     return sum(
         step * (((place + 1) / count) ** ranks - (place / count) ** ranks)

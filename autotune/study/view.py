@@ -1,4 +1,4 @@
-"""A study as its readers see it: what was asked, every trial, and what was confirmed."""
+"""A study as its readers see it: its setup, every trial, and the confirmations."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from autotune.study.store import StoredStudy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudySetup(Serializable):
-    """What a study was asked for; stored with it, and compared on `--resume`."""
+    """The inputs of a study; stored with it, and compared on `--resume`."""
 
     workload: Workload
     space: SearchSpace
@@ -34,17 +34,16 @@ class StudySetup(Serializable):
     environment: Mapping[str, Any]
     """Versions, hosts and devices."""
     gpus_per_node: int | None = None
-    """Ranks that an emulated or modelled rank would share its host with; None where ranks are
-    real."""
+    """Ranks of an emulated or modelled node; None where ranks are real."""
     communication: str | None = None
-    """Where the times of collectives that nobody runs come from: catalogue, probe or none; None
-    where ranks are real."""
+    """Source of the times of emulated or modelled collectives: catalogue, probe or none; None where
+    ranks are real."""
     links: Mapping[str, Any] | None = None
-    """How emulated ranks reach each other (`autotune.predict.links.communication.Links`)."""
+    """Links between emulated ranks (`autotune.predict.links.communication.Links`)."""
     gpu_type: str | None = None
-    """What the ranks of a modelled study would run on; None where something runs."""
+    """The device of a modelled study; None where trials run."""
     job: Mapping[str, Any] | None = None
-    """The facts of the job, each with `value` and `origin`; None in older studies."""
+    """Facts of the job, each with `value` and `origin`; None if recorded by an older version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,28 +54,28 @@ class StudyView:
     setup: StudySetup
     records: tuple[TrialRecord, ...]
     confirmations: tuple[Confirmation, ...]
-    """In order; the last one that can be exported decides, the winners before it failed."""
+    """In order; the last one with an exported trial decides, since the winners before it failed."""
     rejections: tuple[Rejection, ...] = ()
     """Candidates that were predicted not to fit, and not launched."""
     screen: ScreenReport | None = None
-    """How the memory model did; None until a search has ended."""
+    """Errors of the memory model; None until a search has ended."""
     speed: SpeedReport | None = None
-    """How the speed model did; None where it knows nothing, or is the evaluator."""
+    """Errors of the speed model; None where it lacks the device, or is the evaluator."""
     predicted_target: Mapping[str, Any] | None = None
-    """What was predicted of a trial on `--target-gpus`; None if nothing was asked."""
+    """The prediction for a trial on `--target-gpus`; None without that option."""
 
     @classmethod
     def of(cls, stored: StoredStudy) -> Self:
         """Read a study.
 
         Raises:
-            StoreError: it is none of autotune's.
+            StoreError: it is not a study of autotune.
         """
         attributes = stored.attributes
         if "setup" not in attributes:
             raise StoreError(
-                f"study {stored.name}: holds nothing of autotune's: its driver ended before it "
-                "began, or another program made it; choose another one"
+                f"study {stored.name}: not a study of autotune: its driver ended before it "
+                "started, or another program made it; choose another one"
             )
         return cls(
             name=stored.name,
@@ -107,15 +106,15 @@ class StudyView:
 
     @property
     def target(self) -> Mapping[str, Any] | None:
-        """What is predicted of the exported trial on `--target-gpus`; None if that is another's."""
-        told, exported = self.predicted_target, self.exported
-        if told is None or exported is None or told["trial"] != exported.number:
+        """The prediction for `--target-gpus`; None if it is not of the exported trial."""
+        target, exported = self.predicted_target, self.exported
+        if target is None or exported is None or target["trial"] != exported.number:
             return None
-        return told
+        return target
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """What no source of the job states and was taken all the same, a phrase each."""
+        """Facts that no source of the job states, a phrase each."""
         facts = {name: Fact.from_json(fact) for name, fact in (self.setup.job or {}).items()}
         return assumed_phrases(facts)
 
@@ -126,12 +125,12 @@ class StudyView:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Trials by status; `running` without an outcome, `interrupted` if they are asked again."""
+        """Number of trials by `status_word`."""
         return Counter(map(status_word, self.records))
 
 
 def status_word(record: TrialRecord) -> str:
-    """Return a trial's status, as a reader is told.
+    """Return a trial's status for a reader.
 
     `running` without an outcome, `interrupted` if it is asked again, else its outcome's.
     """
@@ -143,7 +142,7 @@ def status_word(record: TrialRecord) -> str:
 def tokens_per_s_of_runs(runs: tuple[Outcome, ...]) -> Interval:
     """Return tokens/s over repeated runs: their mean, and its interval.
 
-    Of modelled runs the model's own.
+    For modelled runs the model's own interval.
     """
     if runs[0].modelled is not None:
         return runs[0].tokens_per_s

@@ -1,4 +1,4 @@
-"""A study in which nothing runs: no pool, no Ray, no device."""
+"""Runs a modelled study: no pool, no Ray, no device."""
 
 from dataclasses import replace
 
@@ -29,11 +29,11 @@ from autotune.tuning.scale_up import target_of
 
 
 def tune_modelled(study: PreparedStudy, progress: Progress) -> TuneResult:
-    """Search, confirm and export by what the models say.
+    """Search, confirm and export by predictions alone.
 
     Raises:
-        AutotuneError: something the user can mend; nothing was overwritten.
-        KeyboardInterrupt: `--resume` goes on.
+        AutotuneError: something the user can fix; nothing was overwritten.
+        KeyboardInterrupt: `--resume` continues the study.
     """
     request, evaluator_options = study.request, study.evaluator_options
     assert evaluator_options.gpu_type is not None
@@ -97,7 +97,7 @@ def tune_modelled(study: PreparedStudy, progress: Progress) -> TuneResult:
 
 
 def _check_predictable(study: PreparedStudy, evaluator: ModelledEvaluator) -> None:
-    """Predict one trial: a model that cannot be predicted is no study of invalid trials.
+    """Predict one trial, so that a model that cannot be predicted fails before the search.
 
     Raises:
         WorkloadError: the model's own code cannot be traced.

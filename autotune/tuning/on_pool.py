@@ -1,4 +1,4 @@
-"""A study whose trials run on a pool's devices, measured or emulated."""
+"""Runs a study on a pool's devices, measured or emulated."""
 
 import os
 from collections import Counter
@@ -40,8 +40,8 @@ def tune_on_pool(study: PreparedStudy, progress: Progress) -> TuneResult:
     """Search, confirm and export on devices.
 
     Raises:
-        AutotuneError: something the user can mend; nothing was overwritten.
-        KeyboardInterrupt: after the running trials were ended; `--resume` goes on.
+        AutotuneError: something the user can fix; nothing was overwritten.
+        KeyboardInterrupt: after the running trials were ended; `--resume` continues the study.
     """
     request = study.request
     pool_request = PoolRequest(
@@ -65,7 +65,7 @@ def tune_on_pool(study: PreparedStudy, progress: Progress) -> TuneResult:
         ops = needed_ops(study.space, study.workload, study.base)
         pool.build_ops(ops, on_note=progress.noted)
         opened = open_study(study.folder, study.storage, setup, resume=request.resume)
-        # A study that is resumed goes on with its own seed.
+        # A resumed study keeps its seed.
         evaluator = replace(evaluator, seed=opened.setup.seed)
         device = known_device(pool.device_model, memory_bytes=pool.device_bytes)
         screen = Screen(
@@ -97,7 +97,7 @@ def tune_on_pool(study: PreparedStudy, progress: Progress) -> TuneResult:
 
 
 def _cpu_threads(study: PreparedStudy, pool: Pool) -> CpuThreads:
-    """Return the CPU threads of a rank; a fair share is of all that may run on a node at once."""
+    """Return the CPU threads of a rank; a fair share counts every slot of a node."""
     job = study.resolved.job
     per_node = study.evaluator_options.gpus_per_node_of(evaluator_of(pool))
     local_ranks = min(per_node or _group_ranks(pool), study.workload.world_size)
@@ -105,7 +105,7 @@ def _cpu_threads(study: PreparedStudy, pool: Pool) -> CpuThreads:
         cores=pool.host_cpus,
         local_ranks=local_ranks,
         given=job.cpu_threads,
-        # A cluster that runs already has its nodes' own environment.
+        # The nodes of a running cluster have their own environment.
         environment=os.environ if study.request.ray_address is None else None,
         launcher=None if job.launcher is None else job.launcher.starter,
     )
@@ -142,7 +142,7 @@ def _evaluator(
 
 
 def _communication(links: Links | None, gpus_per_node: int | None, world_size: int) -> str | None:
-    """Return where the times of collectives come from; None of real ranks."""
+    """Return the source of the times of collectives; None for real ranks."""
     if gpus_per_node is None:
         return None
     group = Group.whole(world_size, local_ranks=gpus_per_node)
@@ -185,7 +185,7 @@ def _speed_surroundings(
     evaluator: MeasuredEvaluator | EmulatedEvaluator,
     progress: Progress,
 ) -> SpeedSurroundings | None:
-    """Return what decides the speed of the trials; None where the speed model knows nothing."""
+    """Return what decides the speed of the trials; None where the speed model lacks the device."""
     if study.device_kind == "cpu":
         return None
     try:
@@ -193,8 +193,8 @@ def _speed_surroundings(
     except HardwareError:
         target = study.request.target_gpus
         progress.noted(
-            f"the speed model does not know {pool.device_model}: it says nothing"
-            + (f", so nothing of --target-gpus {target}" if target else "")
+            f"the speed model does not know {pool.device_model}: no speed is predicted"
+            + (f", so --target-gpus {target} is ignored" if target else "")
         )
         return None
     emulated = evaluator if isinstance(evaluator, EmulatedEvaluator) else None
@@ -211,7 +211,7 @@ def _speed_surroundings(
 
 
 def _local_ranks(pool: Pool, evaluator: MeasuredEvaluator | EmulatedEvaluator) -> int:
-    """Return the ranks that share a node, or would."""
+    """Return the ranks of a node, real or emulated."""
     if isinstance(evaluator, EmulatedEvaluator):
         return evaluator.gpus_per_node
     return _group_ranks(pool)
@@ -225,15 +225,15 @@ def _group_ranks(pool: Pool) -> int:
 def judged_host_bytes(
     *, device_kind: str, emulates: bool, here_bytes: int, given_bytes: int | None
 ) -> int | None:
-    """Return what memory of a node candidates are judged by; None judges none.
+    """Return the host memory of a node that candidates must fit in; None for no limit.
 
-    Not of CPU ranks, whose ceiling is a share of it.
+    CPU ranks have none, since their ceiling is a share of it.
 
     Args:
         device_kind: cuda or cpu.
         emulates: whether ranks are emulated.
         here_bytes: of the pool's smallest node.
-        given_bytes: what was said of nodes that are not there.
+        given_bytes: `--host-memory`, for emulated nodes.
     """
     if device_kind == "cpu":
         return None
@@ -241,7 +241,7 @@ def judged_host_bytes(
 
 
 def _links(study: PreparedStudy, pool: Pool) -> Links | None:
-    """Return how emulated ranks reach each other; None if collectives are to take no time."""
+    """Return the links between emulated ranks; None if collectives take no time."""
     request, probed = study.request, study.probed
     if not request.timed:
         return None
@@ -252,6 +252,6 @@ def _links(study: PreparedStudy, pool: Pool) -> Links | None:
 
 
 def _has_expandable_segments() -> bool:
-    """Whether torch's allocator is told to grow its segments; the ranks inherit what it is told."""
+    """Whether the environment, which the ranks inherit, sets expandable segments for torch."""
     names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
     return any("expandable_segments:True" in os.environ.get(name, "") for name in names)

@@ -26,7 +26,7 @@ from autotune.tuning.request import TuneRequest, TuneResult
 from autotune.tuning.scale_up import Target, predict_target
 
 _MAX_FINALISTS = 3
-"""Trials that are confirmed, one after the other, as long as each fails its confirmation."""
+"""Trials to confirm, one after the other, until one passes."""
 
 
 def run_study(  # noqa: PLR0913  each is a different thing
@@ -47,14 +47,14 @@ def run_study(  # noqa: PLR0913  each is a different thing
         evaluator: evaluates its trials.
         folder: the study's.
         request: budget and rounds.
-        progress: told of what happens.
+        progress: notified of every step.
         screen: rejects before launch what does not fit; None launches everything.
-        speed: proposes first trials and is told of all; None where it knows nothing, or where it
-            is the evaluator.
-        target: where the exported config is to run; None asks for no prediction.
+        speed: proposes first trials and learns from all; None where it lacks the device, or is the
+            evaluator.
+        target: where the exported config will run; None for no prediction.
 
     Raises:
-        DispatchError: the pool failed; what had finished is stored and its files are written.
+        DispatchError: the pool failed; finished trials are stored and the files written.
         KeyboardInterrupt: likewise.
     """
     try:
@@ -63,8 +63,8 @@ def run_study(  # noqa: PLR0913  each is a different thing
         if target is not None:
             _predict_target(opened, target, screen=screen, speed=speed)
     except BaseException:
-        # Whatever ended the search, its files tell what there is; if they cannot, the search's
-        # own reason comes first.
+        # The files are written even if the search fails; the reason of the search has priority
+        # over a failure to write.
         with suppress(StoreError):
             _write(opened, folder, speed)
         raise
@@ -116,7 +116,7 @@ def _search(
 def _predict_target(
     opened: OpenedStudy, target: Target, *, screen: Screen | None, speed: SpeedModel | None
 ) -> None:
-    """Store what the exported config should do on `--target-gpus`; nothing if there is none."""
+    """Store the prediction for the exported config on `--target-gpus`, if there is one."""
     exported = StudyView.of(opened.stored).exported
     if exported is None:
         return
@@ -134,8 +134,8 @@ def _confirm(
 ) -> None:
     """Confirm the fastest proposal against the fastest baseline; the next one if it fails.
 
-    If all of them fail, or there is none, the baseline is run by itself. A confirmation of before
-    stands until there is a new one that decides, and is not repeated while it would be the same.
+    If all of them fail, or there is none, the baseline runs alone. An earlier confirmation is valid
+    until a new one succeeds, and is not repeated while its inputs are the same.
     """
     known = [Confirmation.from_json(one) for one in stored.attributes.get("confirmations", [])]
     stands = any(one.exported is not None for one in known)
@@ -147,14 +147,12 @@ def _confirm(
         reverse=True,
     )[:_MAX_FINALISTS]
     winners = [*finalists, baseline] if baseline else finalists
-    if _says_all(known, winners, baseline, num_rounds=rounds_of(evaluator, num_rounds)):
+    if _is_up_to_date(known, winners, baseline, num_rounds=rounds_of(evaluator, num_rounds)):
         when = f" on {known[-1].ended_at}" if known[-1].ended_at else ""
         more = (
-            ""
-            if evaluator.name == EvaluatorKind.MODELLED
-            else "; more --confirm-rounds do it again"
+            "" if evaluator.name == EvaluatorKind.MODELLED else "; more --confirm-rounds repeat it"
         )
-        progress.noted(f"confirmed{when}, and nothing new to confirm{more}")
+        progress.noted(f"confirmed{when}; nothing new to confirm{more}")
         return
     confirmations = []
     for winner in winners:
@@ -169,21 +167,21 @@ def _confirm(
             return
         if stands:
             progress.noted(
-                f"trial {winner.number} failed when it was confirmed again, and what was "
-                f"confirmed before stands: {confirmation.failure}"
+                f"trial {winner.number} failed when it was confirmed again; the earlier "
+                f"confirmation stays valid: {confirmation.failure}"
             )
 
 
-def _says_all(
+def _is_up_to_date(
     known: Sequence[Confirmation],
     winners: Sequence[TrialRecord],
     baseline: TrialRecord | None,
     *,
     num_rounds: int,
 ) -> bool:
-    """Whether what was confirmed before is what would be confirmed now, in as many rounds.
+    """Whether an earlier confirmation has the same trials, in at least as many rounds.
 
-    Not if anything failed: it may have been the machine.
+    A failed one is repeated: the machine may be the cause.
     """
     if len(known) != 1 or not winners or known[0].failure is not None:
         return False

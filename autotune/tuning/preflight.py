@@ -1,4 +1,4 @@
-"""What can be refused before anything is started."""
+"""Checks that need no pool: run before anything starts."""
 
 import socket
 
@@ -23,30 +23,30 @@ _CONNECT_S = 5.0
 
 
 def device_kind_of(request: TuneRequest) -> str:
-    """Return cuda or cpu: never the CPU unless that was asked for."""
+    """Return cuda or cpu: the CPU only if `--device cpu` is given."""
     if request.device not in ("auto", "cuda", "cpu"):
         raise HardwareError(f"--device {request.device}: must be auto, cuda or cpu")
     return "cpu" if request.device == "cpu" else "cuda"
 
 
 def check_modelled(request: TuneRequest) -> None:
-    """Refuse what has no meaning where nothing runs, and what has one only there.
+    """Refuse options that the evaluator would ignore.
 
     Raises:
-        HardwareError: something is given that would be ignored; all of it is named.
+        HardwareError: such options are given; all are named.
     """
     if request.evaluator != EvaluatorKind.MODELLED:
         if request.job.devices is not None:
             raise HardwareError(
-                f"--devices {request.job.devices}: is for --evaluator modelled; trials that run "
-                "are on the devices that are there, so leave it out"
+                f"--devices {request.job.devices}: is for --evaluator modelled; trials run on the "
+                "devices of the pool, so leave it out"
             )
         return
     nothing_runs = "nothing runs with --evaluator modelled, so leave it out"
     faults = []
     gpus = request.job.gpus
     if gpus is not None and gpus > MAX_GPUS:
-        faults.append(f"--gpus {gpus}: the models go to {MAX_GPUS}")
+        faults.append(f"--gpus {gpus}: the models predict at most {MAX_GPUS}")
     if request.device == "cpu":
         faults.append(f"--device cpu: the speed model knows GPUs, and {nothing_runs}")
     if request.ray_address is not None:
@@ -58,10 +58,10 @@ def check_modelled(request: TuneRequest) -> None:
 
 
 def check_trainable_whole(resolved: ResolvedJob) -> None:
-    """Refuse what a study's trials cannot do: split a model, or train an assumed part of it.
+    """Refuse jobs that trials cannot run: a split model, or an assumed part of one.
 
     Raises:
-        WorkloadError: the job states it; all of it is named.
+        WorkloadError: the job has such options; all are named.
     """
     job, meant_for = resolved.job, "is for plan and gate"
     faults = [
@@ -81,10 +81,10 @@ def check_trainable_whole(resolved: ResolvedJob) -> None:
 
 
 def check_target(request: TuneRequest, gpus: int) -> None:
-    """Make sure that `--target-gpus` can be predicted.
+    """Check that `--target-gpus` can be predicted.
 
     Raises:
-        HardwareError: it cannot.
+        HardwareError: it is not above `--gpus`, too large, or of CPU ranks.
     """
     target = request.target_gpus
     if target is None:
@@ -102,7 +102,7 @@ def check_target(request: TuneRequest, gpus: int) -> None:
 
 
 def early_ceiling_bytes(request: TuneRequest, resolved: ResolvedJob, device_kind: str) -> int:
-    """Return the ceiling before Ray is started; 0 where only the pool's devices decide it.
+    """Return the ceiling before Ray starts; 0 where it depends on the pool's devices.
 
     Raises:
         HardwareError: it is above what this machine has for a CPU rank.
@@ -115,7 +115,7 @@ def early_ceiling_bytes(request: TuneRequest, resolved: ResolvedJob, device_kind
     num_cpus = machine.num_cpus()
     assert site.gpus is not None
     group_size = 1 if request.evaluator == EvaluatorKind.EMULATED else site.gpus
-    # With more ranks than CPUs the pool says what is there, as with auto the study itself.
+    # With more ranks than CPUs the pool reports the shortage; with auto the study decides.
     here = device_kind == "cpu" and request.ray_address is None and group_size <= num_cpus
     if here and not (request.evaluator == AUTO and request.resume):
         num_slots = num_cpus // group_size * group_size
@@ -124,14 +124,14 @@ def early_ceiling_bytes(request: TuneRequest, resolved: ResolvedJob, device_kind
 
 
 def require_listener(address: str) -> None:
-    """Make sure that something answers at HOST:PORT: Ray itself would try for minutes.
+    """Check that a server listens at HOST:PORT: Ray itself would try for minutes.
 
     Raises:
-        HardwareError: nothing does.
+        HardwareError: none listens.
     """
     host, _, port = address.rpartition(":")
     if "/" in address or not host or not port.isdigit():
-        return  # `auto`, `ray://...`: Ray answers at once
+        return  # `auto`, `ray://...`: Ray reports a failure at once
     try:
         socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
     except (OSError, OverflowError) as error:
@@ -144,13 +144,13 @@ def require_listener(address: str) -> None:
 def check_base(
     request: TuneRequest, resolved: ResolvedJob, workload: Workload, progress: Progress
 ) -> None:
-    """Have the rules, and then the real DeepSpeed, judge the base config.
+    """Check the base config by the rules, and then by the installed DeepSpeed.
 
     Raises:
         ConfigError: it is refused; every error is named. Warnings are noted.
     """
     base = resolved.subject.config
-    # As the user gave it, not as a trial runs it: that would fix some faults.
+    # The config as given: the config of a trial would hide some faults.
     asked = resolve_auto(base, workload)
     if resolved.job.global_batch_size is not None or not BATCH_KEYS & asked.keys():
         batch = build_ds_config(base, workload, {})

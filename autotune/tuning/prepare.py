@@ -1,4 +1,4 @@
-"""What a study is about; refuses before anything starts whatever can be refused by then."""
+"""Reads and checks the inputs of a study, before anything starts."""
 
 import secrets
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ from autotune.tuning.request import TuneRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedStudy:
-    """What is tuned, and where it is kept."""
+    """The checked inputs of a study, and where it is stored."""
 
     request: TuneRequest
     resolved: ResolvedJob
@@ -49,9 +49,9 @@ class PreparedStudy:
     unbound_space: SearchSpace
     device_kind: str
     setup: StudySetup
-    """As far as it is known; of a study that is resumed what it was begun with."""
+    """The known part; a resumed study has the setup of its first run."""
     wanted: str
-    """The evaluator; empty while only a pool can tell."""
+    """The evaluator; empty where the pool decides."""
     folder: Path
     storage: str
     extra_devices: tuple[Device, ...]
@@ -64,7 +64,7 @@ class PreparedStudy:
 
     @property
     def memory_ceiling(self) -> str:
-        """The ceiling as it is written: a share or a size."""
+        """The ceiling as given: a share or a size."""
         return self.resolved.job.memory_ceiling or DEFAULT_CEILING
 
     @property
@@ -74,20 +74,20 @@ class PreparedStudy:
 
     @property
     def link(self) -> str | None:
-        """Network between nodes, for the catalogue; None is what such devices usually have."""
+        """Network between nodes; None is the catalogue's for the device."""
         return self.resolved.site.link
 
     @property
     def node_host_bytes(self) -> int | None:
-        """Memory of a node that is not there; None is this host's, or not judged."""
+        """Memory of an emulated or modelled node; None is this host's, or not judged."""
         return self.resolved.site.host_bytes
 
     @property
     def target_workload(self) -> Workload | None:
-        """The same on `--target-gpus`; None without.
+        """The workload on `--target-gpus`; None without that option.
 
         Raises:
-            WorkloadError: it cannot be trained there.
+            WorkloadError: it cannot be trained on so many ranks.
         """
         gpus = self.request.target_gpus
         if gpus is None:
@@ -105,7 +105,7 @@ class PreparedStudy:
 
 
 def prepare(request: TuneRequest, progress: Progress) -> PreparedStudy:
-    """Read and check everything that a user gave.
+    """Read and check all inputs.
 
     Raises:
         AutotuneError: something the user can fix; nothing was started or written.
@@ -136,7 +136,7 @@ def prepare(request: TuneRequest, progress: Progress) -> PreparedStudy:
         base=resolved.subject.config,
         device_kind=device_kind,
         ceiling_bytes=early_ceiling_bytes(request, resolved, device_kind),
-        # With auto the study that is resumed decides, else the pool.
+        # With auto a resumed study decides, else the pool.
         evaluator="" if request.evaluator == AUTO else request.evaluator,
         seed=secrets.randbelow(2**31) if request.seed is None else request.seed,
         environment={},
@@ -166,7 +166,7 @@ def prepare(request: TuneRequest, progress: Progress) -> PreparedStudy:
         storage=storage,
         extra_devices=extra_devices,
     )
-    _ = study.target_workload  # what is wrong with it is reported now
+    _ = study.target_workload  # reports its faults before anything starts
     return study
 
 
@@ -177,9 +177,9 @@ def _base(request: TuneRequest) -> Subject | None:
 
 
 def _evaluator_options(request: TuneRequest, resolved: ResolvedJob) -> EvaluatorOptions:
-    """Return what was asked about the ranks.
+    """Return the evaluator's options.
 
-    A job file describes the big run, whatever a study runs on: of it only what acts counts.
+    A job file describes the final run: its GPU type and nodes are ignored where trials run.
     """
     job = resolved.job
     if job.gpus is None:

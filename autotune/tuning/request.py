@@ -1,4 +1,4 @@
-"""What `autotune run` is asked for, and what comes of it."""
+"""The request and the result of `autotune run`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,10 +11,10 @@ from autotune.study.view import StudyView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneRequest:
-    """What a user asks of `autotune run`."""
+    """Inputs of `autotune run`."""
 
     job: Job = field(default_factory=Job)
-    """What is known of the run; what is None is looked for elsewhere."""
+    """The options; a field that is None is read from the other sources."""
     job_file: Path | None = None
     """None looks for `autotune.yaml` in the current folder."""
     base: Path | Mapping[str, Any] | None = None
@@ -26,11 +26,11 @@ class TuneRequest:
     evaluator: str = "auto"
     """measured, emulated, modelled, or auto: measured where the devices suffice."""
     target_gpus: int | None = None
-    """Ranks of the run that the study is for; None is those of the job."""
+    """Ranks of the final run; None is those of the job."""
     timed: bool = True
-    """Emulated collectives take the time that real ones would."""
+    """Emulated collectives take the predicted time of real ones."""
     screen: bool = True
-    """Reject before launch what is predicted not to fit."""
+    """Reject proposals before launch that are predicted not to fit."""
     sampler: str = "tpe"
     ray_address: str | None = None
     study: str | None = None
@@ -45,7 +45,7 @@ class TuneRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneResult:
-    """What came of it."""
+    """The finished study."""
 
     study: StudyView
     folder: Path

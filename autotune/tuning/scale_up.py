@@ -1,4 +1,4 @@
-"""The exported config on `--target-gpus`: what it should do there, and which keys should move."""
+"""Predicts the exported config on `--target-gpus`, and which keys should change there."""
 
 import math
 from collections.abc import Mapping
@@ -28,14 +28,14 @@ from autotune.study.candidate import Candidate, candidate_of_proposal, training_
 from autotune.tuning.prepare import PreparedStudy
 
 MATTERS = 0.01
-"""A key moves if that makes a step this much faster; the model's word on less is worth nothing."""
+"""A key is changed if a step gets this much faster; smaller gains are below the model's error."""
 _MAX_REPLAYED = 8
-"""Of the fastest points that fit by closed form, until one fits by a replay too."""
+"""Most points to replay: the fastest that fit by closed form, until one fits by replay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where the exported config is to run."""
+    """The ranks on which the exported config will run."""
 
     workload: Workload
     space: SearchSpace
@@ -45,13 +45,13 @@ class Target:
     memory: Surroundings
     speed: SpeedSurroundings
     here: SpeedModel
-    """Of the study's own ranks, as if everything were really sent."""
+    """Of the study's own ranks, with real communication."""
     memory_calibration: Calibration = field(default_factory=Calibration)
     """Of the study's trials."""
     speed_calibration: SpeedCalibration = field(default_factory=SpeedCalibration)
 
     def screen(self) -> Screen:
-        """Return what tells whether a config fits there."""
+        """Return the memory screen of the target."""
         assert self.memory.ceiling_bytes is not None
         return Screen(
             workload=self.workload,
@@ -63,7 +63,7 @@ class Target:
         )
 
     def speed_model(self) -> SpeedModel:
-        """Return what tells how fast a config is there."""
+        """Return the speed model of the target."""
         return SpeedModel(
             workload=self.workload, surroundings=self.speed, calibration=self.speed_calibration
         )
@@ -72,10 +72,10 @@ class Target:
 def target_of(
     study: PreparedStudy, device: Device, around: SpeedSurroundings, *, ceiling_bytes: int
 ) -> Target | None:
-    """Return what `--target-gpus` asks for; None if it was not given.
+    """Return the target of `--target-gpus`; None if it was not given.
 
-    Nodes have `--gpus-per-node` ranks, else 8, as a larger pool would; the rest is as around the
-    trials, but that everything is really sent.
+    Nodes have `--gpus-per-node` ranks, else 8. All else is as in the study, with real
+    communication.
 
     Args:
         study: what is tuned.
@@ -105,17 +105,17 @@ def target_of(
 
 
 def predict_target(target: Target, exported: Candidate, *, seed: int) -> dict[str, Any]:
-    """Return what a study's exported config should do there, as JSON values; nothing was run.
+    """Return the predictions for a study's exported config on the target, as JSON values.
 
     Args:
         target: where.
         exported: the study's.
-        seed: of the points that it is compared with.
+        seed: of the points to compare with.
     """
     screen, speed = target.screen(), target.speed_model()
     here = replace(target.here, calibration=target.speed_calibration)
     there = _moved(exported, target.workload)
-    told: dict[str, Any] = {
+    found: dict[str, Any] = {
         "evaluator": EvaluatorKind.MODELLED,
         "gpus": target.workload.world_size,
         "gpus_per_node": target.speed.local_ranks,
@@ -128,10 +128,10 @@ def predict_target(target: Target, exported: Candidate, *, seed: int) -> dict[st
     }
     predicted, corrected = speed.predict(there), speed.corrected(there)
     if predicted is None or corrected is None:
-        return told | {"problem": "the models cannot read this config", "tokens_per_s": None}
+        return found | {"problem": "the models cannot read this config", "tokens_per_s": None}
     estimate = predict_memory(training_of(there, target.workload), target.memory)
     best = _best(target, there, seed=seed, screen=screen, speed=speed)
-    return told | {
+    return found | {
         "problem": None if estimate.fits else "it is predicted not to fit there",
         "tokens_per_s": _interval(corrected, predicted),
         "step_s": corrected.step_s,
@@ -144,14 +144,15 @@ def predict_target(target: Target, exported: Candidate, *, seed: int) -> dict[st
             "fits": estimate.fits,
         },
         "moves": _moves(exported, best),
-        "best": _told_best(best, corrected, speed) | {"ratio_here": _ratio(here, best, exported)},
+        "best": _best_to_json(best, corrected, speed)
+        | {"ratio_here": _ratio(here, best, exported)},
     }
 
 
 def _interval(corrected: Throughput, predicted: Throughput) -> dict[str, float]:
-    """Return a corrected speed, as uncertain as the model is without trials if that is more.
+    """Return a corrected speed with the wider of the corrected and the uncorrected interval.
 
-    Trials on fewer ranks, which may have been emulated, make it no surer there.
+    Trials on fewer ranks, which may be emulated, do not reduce the error on the target.
     """
     value = corrected.tokens_per_s
     width = max(p.tokens_per_s_high / p.tokens_per_s for p in (corrected, predicted))
@@ -166,7 +167,7 @@ def _memory(target: Target, allocated_bytes: int, outside_bytes: int) -> dict[st
     }
 
 
-def _told_best(best: Candidate, there: Throughput, speed: SpeedModel) -> dict[str, Any]:
+def _best_to_json(best: Candidate, there: Throughput, speed: SpeedModel) -> dict[str, Any]:
     predicted = speed.corrected(best)
     assert predicted is not None
     ratio = predicted.tokens_per_s / there.tokens_per_s
@@ -182,7 +183,7 @@ def _told_best(best: Candidate, there: Throughput, speed: SpeedModel) -> dict[st
 
 
 def _moved(candidate: Candidate, workload: Workload) -> Candidate:
-    """Return the same config on other ranks; the micro batch falls where it must divide."""
+    """Return the same config on other ranks, with the nearest micro batch that divides."""
     micro = nearest_divisors(workload.sequences_per_rank, candidate.ds_config[MICRO_BATCH])[0]
     values = dict(candidate.values)
     if MICRO_BATCH in values:
@@ -195,7 +196,7 @@ def _moved(candidate: Candidate, workload: Workload) -> Candidate:
 
 
 def _ratio(speed: SpeedModel, one: Candidate, other: Candidate) -> float | None:
-    """Return what the model says of two configs on the study's own ranks; None if it cannot."""
+    """Return the predicted speed ratio of two configs on the study's ranks; None if unknown."""
     predicted = [speed.corrected(_moved(c, speed.workload)) for c in (one, other)]
     first, second = predicted
     return first.tokens_per_s / second.tokens_per_s if first and second else None
@@ -204,7 +205,7 @@ def _ratio(speed: SpeedModel, one: Candidate, other: Candidate) -> float | None:
 def _best(
     target: Target, there: Candidate, *, seed: int, screen: Screen, speed: SpeedModel
 ) -> Candidate:
-    """Return the fastest config that the models find there, as like a given one as it can be."""
+    """Return the fastest config on the target, with as few changes from a given one as possible."""
     near = _Neighbours(target=target, screen=screen, speed=speed)
     drawn = fastest_first(target.space, base=target.base, seed=seed, screen=screen, speed=speed)
     fitting = (c for c in islice(drawn, _MAX_REPLAYED) if screen.judge(c) is None)
@@ -220,14 +221,14 @@ def _best(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Neighbours:
-    """Configs that differ in one key."""
+    """Finds configs that differ in one key."""
 
     target: Target
     screen: Screen
     speed: SpeedModel
 
     def rate(self, candidate: Candidate) -> float:
-        """Return the tokens/s, as the study's trials have corrected them."""
+        """Return the predicted tokens/s, corrected by the study's trials."""
         predicted = self.speed.corrected(candidate)
         return predicted.tokens_per_s if predicted else 0.0
 
@@ -238,7 +239,7 @@ class _Neighbours:
         )
 
     def improved(self, start: Candidate) -> Candidate:
-        """Return a config that no other choice of a single key makes clearly faster, one pass."""
+        """Change one key at a time while that is clearly faster, in one pass."""
         best = start
         for parameter in self.target.space.parameters:
             if not isinstance(parameter.kind, Choices) or parameter.key not in best.values:
@@ -251,7 +252,7 @@ class _Neighbours:
         return best
 
     def likened(self, best: Candidate, there: Candidate) -> Candidate:
-        """Return a config with as many keys as in another one as cost nothing that matters."""
+        """Reset keys to those of another config where that costs less than `MATTERS`."""
         least = self.rate(best) * (1 - MATTERS)
         for key in list(best.values):
             if best.values.get(key) == there.values.get(key):
@@ -266,7 +267,7 @@ class _Neighbours:
 
 
 def _moves(exported: Candidate, best: Candidate) -> dict[str, dict[str, Any]]:
-    """Return the searched keys that are set to something else."""
+    """Return the searched keys whose values differ."""
     pairs = {key: (_value(exported, key), _value(best, key)) for key in best.values}
     return {key: {"from": was, "to": now} for key, (was, now) in pairs.items() if was != now}
 

@@ -12,19 +12,19 @@ def tune(request: TuneRequest, progress: Progress) -> TuneResult:
     """Search, confirm and export.
 
     Raises:
-        AutotuneError: something the user can mend; nothing was overwritten.
-        KeyboardInterrupt: after the running trials were ended; `--resume` goes on.
+        AutotuneError: something the user can fix; nothing was overwritten.
+        KeyboardInterrupt: after the running trials were ended; `--resume` continues the study.
     """
     study = prepare(request, progress)
     try:
         with study_lock(study.folder):
             if study.wanted == EvaluatorKind.MODELLED:
                 return tune_modelled(study, progress)
-            # Loaded here: it brings Ray, and a modelled study does without.
+            # Imported here: it loads Ray, which a modelled study does not need.
             from autotune.tuning.on_pool import tune_on_pool
 
             return tune_on_pool(study, progress)
     except KeyboardInterrupt:
-        on = f"; --study {study.folder.name} --resume goes on" if study.folder.exists() else ""
+        on = f"; --study {study.folder.name} --resume continues it" if study.folder.exists() else ""
         progress.noted(f"interrupted{on}")
         raise

@@ -1,6 +1,6 @@
 """Benchmark: what a collective costs the host, by NCCL and by the group that stands in for it.
 
-Two CUDA devices, nobody else on them: ``python -m tests.benchmarks.collective_call``. Prints, for
+Two CUDA devices, otherwise idle: ``python -m tests.benchmarks.collective_call``. Prints, for
 the collectives that ZeRO calls, the median microseconds of a call on the host and their ratio: an
 emulated rank that waits for Python is as fast as a real one only if the two are alike.
 """
@@ -86,8 +86,8 @@ def ranks(backend: str, number: int) -> dict[str, float]:
         )
         for rank in range(number)
     ]
-    told = [process.communicate(timeout=120)[0] for process in running]
-    return dict(json.loads(told[0].splitlines()[-1]))
+    outputs = [process.communicate(timeout=120)[0] for process in running]
+    return dict(json.loads(outputs[0].splitlines()[-1]))
 
 
 def main() -> None:

@@ -159,15 +159,15 @@ def row(number: int, kind: str, outcome: Outcome, workload: Workload) -> dict[st
     }
     if outcome.measurement is not None:
         ranks = outcome.measurement.ranks
-        fattest = max(ranks, key=lambda rank: max(m.allocated_bytes or 0 for m in rank.memory))
+        largest = max(ranks, key=lambda rank: max(m.allocated_bytes or 0 for m in rank.memory))
         kept |= {
             "step_s": [round(s, 4) for s in outcome.measurement.all_step_s],
             "host_loop_ms": [round(s * 1e3, 3) for s in outcome.measurement.host_loop_s],
             "tokens_per_s": outcome.measurement.tokens_per_s.mean,
-            "allocated_bytes": max(m.allocated_bytes or 0 for m in fattest.memory),
-            "reserved_bytes": max(m.reserved_bytes or 0 for m in fattest.memory),
-            "host_bytes": fattest.host_bytes,
-            "rank": fattest.rank,
+            "allocated_bytes": max(m.allocated_bytes or 0 for m in largest.memory),
+            "reserved_bytes": max(m.reserved_bytes or 0 for m in largest.memory),
+            "host_bytes": largest.host_bytes,
+            "rank": largest.rank,
         }
     return kept
 
@@ -226,17 +226,17 @@ def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     print(f"| {' | '.join('---' for _ in columns)} |")
     for error in found:
         pair = PAIRS[error["pair"]]
-        told = f"{pair.micro_batch} x {pair.accumulation}" + (
+        label = f"{pair.micro_batch} x {pair.accumulation}" + (
             ", checkpointing" if pair.checkpointing else ""
         )
-        told += "".join(f", {key} {_short(value)}" for key, value in pair.zero.items())
+        label += "".join(f", {key} {_short(value)}" for key, value in pair.zero.items())
         cells = [f"{error['allocated']:+.2%}", f"{error['reserved']:+.1%}"]
         cells += [f"{error['step']:+.1%}", f"{error['tokens_per_s']:+.1%}"]
         if "untimed" in columns:
             untimed = error.get("untimed_tokens_per_s")
             cells.append("" if untimed is None else f"{untimed:+.1%}")
         step = f"{error['measured_s']:.3f} s (±{error['spread']:.0%})"
-        print(f"| {pair.model} | {pair.stage} | {told} | {step} | {' | '.join(cells)} |")
+        print(f"| {pair.model} | {pair.stage} | {label} | {step} | {' | '.join(cells)} |")
     for name in ("allocated", "reserved", "step", "tokens_per_s", "untimed_tokens_per_s"):
         sizes = [abs(error[name]) for error in found if name in error]
         if sizes:
@@ -269,13 +269,13 @@ def main() -> None:
     tables.add_argument("rows", type=Path)
     given = parser.parse_args()
     if given.command == "run":
-        told = given.pairs.split(",") if given.pairs else range(len(PAIRS))
+        numbers = given.pairs.split(",") if given.pairs else range(len(PAIRS))
         run(
             given.gpus,
             given.output,
             given.probe,
             kinds=given.kinds.split(","),
-            numbers=[int(n) for n in told],
+            numbers=[int(n) for n in numbers],
         )
     else:
         lines = given.rows.read_text(encoding="utf-8").splitlines()

@@ -110,7 +110,7 @@ def report(entries: Iterable[Entry]) -> str:
         if entry.got in entry.acceptable:
             continue
         lines.append(f"{entry.id}  expected {entry.expected}, got {entry.got}: {entry.reason}")
-        lines += [f"      {told}" for told in _told(entry)]
+        lines += [f"      {line}" for line in _lines_of(entry)]
     counts = Counter((entry.expected, entry.got) for entry in entries)
     lines.append("expected   ok  warning  error  (got)")
     for expected in Verdict:
@@ -130,7 +130,7 @@ def _counts(entries: list[Entry]) -> list[str]:
     ]
 
 
-def _told(entry: Entry) -> list[str]:
+def _lines_of(entry: Entry) -> list[str]:
     return [
         f"{finding.severity}: {finding.rule}: {finding.message}"
         for finding in entry.findings

@@ -5,7 +5,7 @@
 should not). A limit is what torch's allocator may reserve: the memory fraction times the card.
 
 A row fits when all steps end and no step from the third on makes the allocator give back its cache
-and try again; that it does so in initialisation or in the first two steps is no harm.
+and try again; that it does so in initialisation or in the first two steps does no harm.
 """
 
 import argparse

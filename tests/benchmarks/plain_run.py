@@ -24,7 +24,7 @@ PLAIN_SCRIPT = Path(__file__).parents[1] / "export" / "plain_script.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Reported:
     """What autotune says of a config."""
 
     name: str
@@ -37,11 +37,11 @@ class Told:
     peak_bytes: int
 
 
-def told_of_export(folder: Path) -> Told:
+def reported_by_export(folder: Path) -> Reported:
     """Return what the record says."""
     record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
     speed = record["tokens_per_s"]
-    return Told(
+    return Reported(
         name="export",
         ds_config=json.loads((folder / "ds_config.json").read_text(encoding="utf-8")),
         record=record,
@@ -52,11 +52,11 @@ def told_of_export(folder: Path) -> Told:
     )
 
 
-def told_of_trial(trial: TrialRecord, record: Mapping[str, Any]) -> Told:
+def reported_by_trial(trial: TrialRecord, record: Mapping[str, Any]) -> Reported:
     """Return what the search measured of a trial."""
     assert trial.outcome is not None
     speed = trial.outcome.tokens_per_s
-    return Told(
+    return Reported(
         name=f"trial {trial.number}, {trial.candidate.source}",
         ds_config=trial.candidate.ds_config,
         record={**record, "model_settings": dict(trial.candidate.model_settings)},
@@ -67,11 +67,11 @@ def told_of_trial(trial: TrialRecord, record: Mapping[str, Any]) -> Told:
     )
 
 
-def train(told: Told, num_steps: int) -> tuple[float, int]:
+def train(reported: Reported, num_steps: int) -> tuple[float, int]:
     """Return tokens/s and peak bytes that the plain script gets."""
-    device = "--cpu" if told.record["environment"]["device_kind"] == "cpu" else "--cuda"
+    device = "--cpu" if reported.record["environment"]["device_kind"] == "cpu" else "--cuda"
     with TemporaryDirectory() as folder:
-        for name, content in (("ds_config", told.ds_config), ("record", told.record)):
+        for name, content in (("ds_config", reported.ds_config), ("record", reported.record)):
             (Path(folder) / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
         done = subprocess.run(
             [sys.executable, str(PLAIN_SCRIPT), folder, str(num_steps), device],
@@ -82,27 +82,27 @@ def train(told: Told, num_steps: int) -> tuple[float, int]:
     ranks = json.loads(done.stdout.splitlines()[-1])["ranks"]
     slowest = [max(steps) for steps in zip(*(rank["step_s"] for rank in ranks), strict=True)]
     kept = slowest[len(slowest) // 2 :]  # the first half is warm-up
-    workload = told.record["workload"]
+    workload = reported.record["workload"]
     tokens_per_s = workload["global_batch_size"] * workload["seq_len"] / fmean(kept)
     return tokens_per_s, max(rank["peak_bytes"] for rank in ranks)
 
 
-def compare(told: Told, num_steps: int) -> dict[str, Any]:
+def compare(reported: Reported, num_steps: int) -> dict[str, Any]:
     """Train, print, and return what came of it."""
-    tokens_per_s, peak_bytes = train(told, num_steps)
-    print(f"{told.name:32}{'autotune':>14}{'plain script':>14}{'difference':>12}")
+    tokens_per_s, peak_bytes = train(reported, num_steps)
+    print(f"{reported.name:32}{'autotune':>14}{'plain script':>14}{'difference':>12}")
     for name, theirs, ours in (
-        ("tokens/s", told.tokens_per_s, tokens_per_s),
-        ("peak MiB", told.peak_bytes / 2**20, peak_bytes / 2**20),
+        ("tokens/s", reported.tokens_per_s, tokens_per_s),
+        ("peak MiB", reported.peak_bytes / 2**20, peak_bytes / 2**20),
     ):
         print(f"{name:32}{theirs:14,.1f}{ours:14,.1f}{ours / theirs - 1:+12.1%}")
-    within = "within" if told.low <= tokens_per_s <= told.high else "outside"
-    print(f"{within} autotune's interval, {told.low:,.0f} to {told.high:,.0f}", flush=True)
+    within = "within" if reported.low <= tokens_per_s <= reported.high else "outside"
+    print(f"{within} autotune's interval, {reported.low:,.0f} to {reported.high:,.0f}", flush=True)
     return {
-        "config": told.name,
-        "told_tokens_per_s": [told.tokens_per_s, told.low, told.high],
+        "config": reported.name,
+        "told_tokens_per_s": [reported.tokens_per_s, reported.low, reported.high],
         "plain_tokens_per_s": tokens_per_s,
-        "told_peak_bytes": told.peak_bytes,
+        "told_peak_bytes": reported.peak_bytes,
         "plain_peak_bytes": peak_bytes,
     }
 
@@ -115,13 +115,13 @@ def main() -> None:
     parser.add_argument("--trials", type=int, nargs="*", default=[])
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
-    export = told_of_export(given.folder)
+    export = reported_by_export(given.folder)
     configs = [export]
     if given.trials:
         records = read_study(given.folder).records
-        configs += [told_of_trial(records[number], export.record) for number in given.trials]
-    for told in configs:
-        found = compare(told, given.steps)
+        configs += [reported_by_trial(records[number], export.record) for number in given.trials]
+    for reported in configs:
+        found = compare(reported, given.steps)
         if given.output is not None:
             with given.output.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(found) + "\n")

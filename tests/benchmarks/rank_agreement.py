@@ -206,8 +206,8 @@ def print_table(found: Sequence[Ranked]) -> None:
         emulated = "-" if one.emulated is None else f"{one.emulated / one.measured - 1:+.1%}"
         modelled = f"{one.modelled / one.measured - 1:+.1%}"
         values = one.record.candidate.values
-        told = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in values.items())
-        print(f"| {one.record.number} | {measured} | {emulated} | {modelled} | {told} |")
+        keys = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in values.items())
+        print(f"| {one.record.number} | {measured} | {emulated} | {modelled} | {keys} |")
     complete = [one for one in found if one.is_complete]
     for name, some in (("complete", complete), ("all that took steps", found)):
         tau = taus(some)

@@ -51,7 +51,7 @@ def test_an_emulated_rank_allocates_what_a_real_one_does(
 def test_where_ranks_differ_each_reserves_what_the_model_says_of_it(
     rows: dict[str, Rows],
 ) -> None:
-    """With two cards the last rank was played, and the measured row is of the fattest, rank 0."""
+    """With two cards the last rank was played, and the measured row is of the largest, rank 0."""
     played = {"measured": 0, "emulated": 1}
     found = []
     for row in rows["x2"]:

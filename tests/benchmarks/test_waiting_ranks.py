@@ -9,7 +9,7 @@ STEPS = steps_of()
 STAGE_3 = [number for number in STEPS if PAIRS[number].stage == 3]
 
 
-def test_one_rank_waits_for_nobody() -> None:
+def test_one_rank_does_not_wait() -> None:
     for steps in STEPS.values():
         assert stretch(steps, ranks=1) == pytest.approx(1.0)
 

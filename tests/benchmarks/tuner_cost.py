@@ -2,7 +2,7 @@
 
 Run by hand on an idle machine: ``python tests/benchmarks/tuner_cost.py``. Prints two numbers:
 
-- the tuner's own seconds per trial: from ask to told, less the time from the first rank's fork to
+- the tuner's own seconds per trial: from ask to tell, less the time from the first rank's fork to
   the last rank's exit;
 - how many times faster a trial is from the preloaded parent than the same trial in fresh Python
   processes, start to outcome. Both kinds run in turn, so that a drifting machine cancels out.
@@ -50,7 +50,7 @@ class _Stopwatch:
         """Nothing to time."""
 
     def finished(self, label: str, candidate: Candidate, outcome: Outcome) -> None:
-        """From the last trial's end to this one's is this trial, ask to told."""
+        """From the last trial's end to this one's is this trial, ask to tell."""
         now = time.perf_counter()
         self.own_s.append(now - self._asked_at - outcome.ranks_s)
         self._asked_at = now

@@ -37,7 +37,7 @@ def steps_of(file: Path = FILE) -> dict[int, list[Gaps]]:
 
 
 def together_s(ranks: Sequence[Gaps], *, ahead: int = _AHEAD) -> float:
-    """Return how long a step takes in which nobody goes on before all have launched.
+    """Return how long a step takes in which no rank continues before all have launched.
 
     Args:
         ranks: what each rank's host does between its launches.

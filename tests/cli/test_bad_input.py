@@ -59,11 +59,11 @@ FAULTS: dict[str, tuple[list[str], list[str]]] = {
             "lacking/config.json: vocab_size=0 is not a positive whole number",
         ],
     ),
-    "config.json that is no mapping": (
+    "config.json that is not a mapping": (
         ["--model", "text.json"],
         ["holds a str, not a model config"],
     ),
-    "config.json that is no json": (
+    "config.json that is not json": (
         ["--model", "broken.json"],
         ["broken.json: not readable as JSON: .*line 4 column 1"],
     ),
@@ -81,7 +81,7 @@ FAULTS: dict[str, tuple[list[str], list[str]]] = {
         ["--base", "twice.json"],
         ["twice.json: line 1, column 36: zero_optimization.stage is given twice"],
     ),
-    "base that is no mapping": (
+    "base that is not a mapping": (
         ["--base", "text.json"],
         ["text.json: not a config: the file contains a string, not a mapping"],
     ),
@@ -132,9 +132,9 @@ FAULTS: dict[str, tuple[list[str], list[str]]] = {
         ["--evaluator", "modelled", "--device", "auto", "--gpu-type", "cpu"],
         ["--gpu-type cpu: the models know GPUs; name one"],
     ),
-    "more modelled ranks than the models go to": (
+    "more modelled ranks than the models predict": (
         ["--evaluator", "modelled", "--device", "auto", "--gpu-type", "h200", "--gpus", "5000"],
-        ["--gpus 5000: the models go to 4096"],
+        ["--gpus 5000: the models predict at most 4096"],
     ),
     "modelled ranks that something should run on": (
         ["--evaluator", "modelled", "--gpu-type", "h200", "--untimed", "--ray-address", "auto"],
@@ -152,7 +152,7 @@ FAULTS: dict[str, tuple[list[str], list[str]]] = {
         ["--devices", "devices.yaml"],
         ["--devices devices.yaml: is for --evaluator modelled; .*leave it out"],
     ),
-    "a target that is no larger": (
+    "a target that is not larger": (
         ["--device", "auto", "--target-gpus", "2"],
         ["--target-gpus 2: must be more than --gpus 2 and at most 4096"],
     ),
@@ -218,7 +218,10 @@ FAULTS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "study with a slash": (["--study", "a/b"], ["--study 'a/b': .*without slashes"]),
     "study without a name": (["--study", ""], ["--study '': must be a folder's name"]),
-    "storage that is no url": (["--storage", "nonsense"], ["--storage nonsense: cannot be opened"]),
+    "storage that is not a url": (
+        ["--storage", "nonsense"],
+        ["--storage nonsense: cannot be opened"],
+    ),
     "storage without a driver": (
         ["--storage", "mysql://me:secret@localhost/x"],
         [r"--storage mysql://me:\*\*\*@localhost/x: its driver is not installed \(.*MySQLdb"],
@@ -227,7 +230,7 @@ FAULTS: dict[str, tuple[list[str], list[str]]] = {
         ["--storage", "sqlite:///no/such/study.db"],
         ["--storage sqlite:///no/such/study.db: cannot be opened: there is no folder no/such"],
     ),
-    "storage that is no database": (
+    "storage that is not a database": (
         ["--storage", "sqlite:///broken.json"],
         ["--storage sqlite:///broken.json: cannot be opened: .*not a database"],
     ),
@@ -284,7 +287,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_wrong_call_is_told_clearly_and_writes_nothing(
+def test_a_wrong_call_is_reported_and_writes_nothing(
     fault: str,
     home: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -314,7 +317,7 @@ def test_a_wrong_call_of_the_real_command_has_no_traceback(
     assert len(call.faults) == 1
 
 
-def test_a_folder_that_cannot_be_made_is_told_before_anything_starts(
+def test_a_folder_that_cannot_be_created_is_reported_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -341,7 +344,7 @@ def test_a_command_for_a_missing_study_says_where_it_looked(
 
 
 @pytest.mark.parametrize("command", ["export", "replay"])
-def test_a_study_of_another_program_is_told(
+def test_a_study_of_another_program_is_reported(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -352,7 +355,7 @@ def test_a_study_of_another_program_is_told(
     optuna.create_study(study_name="theirs", storage=f"sqlite:///{folder / 'study.db'}")
     monkeypatch.chdir(tmp_path)
     (fault,) = autotune_here(command, "theirs", capsys=capsys).faults
-    assert "study theirs: holds nothing of autotune's" in fault
+    assert "study theirs: not a study of autotune" in fault
 
 
 def test_a_host_that_is_none_of_this_machine_s_is_named(

@@ -1,4 +1,4 @@
-"""What a search tells on stderr where there is no terminal."""
+"""The progress of a search on stderr without a terminal."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,12 +21,12 @@ def test_a_log_has_a_line_for_each_trial(capsys: pytest.CaptureFixture[str]) -> 
         progress.remaining(num_launched=3, left_s=120.0)
         progress.launched("trial-0002", CANDIDATE)
         progress.finished("trial-0002", CANDIDATE, outcome)
-    said = capsys.readouterr()
-    assert said.out == ""
-    decided, ended = said.err.splitlines()
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    decided, ended = printed.err.splitlines()
     assert decided == "something was decided"
-    told = "trial-0002 over_ceiling hf-auto ran out by much (about 2 min left)"
-    assert " ".join(ended.split()) == told
+    expected = "trial-0002 over_ceiling hf-auto ran out by much (about 2 min left)"
+    assert " ".join(ended.split()) == expected
 
 
 def test_a_reason_of_many_lines_stays_on_one(capsys: pytest.CaptureFixture[str]) -> None:

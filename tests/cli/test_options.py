@@ -82,7 +82,7 @@ def test_help_says_what_the_exit_codes_mean(capsys: pytest.CaptureFixture[str]) 
     out = " ".join(autotune_here("--help", capsys=capsys).out.split())
     for code in (
         "0 yes",
-        "1 the gate says no, or nothing that was asked about fits",
+        "1 the config fails the gate, or nothing fits",
         "3 the pool failed",
         "130",
     ):

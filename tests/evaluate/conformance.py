@@ -45,7 +45,7 @@ class Subject:
         )
 
     def evaluate(self, request: TrialRequest) -> Outcome:
-        return self.evaluator.evaluate(request, _nobody)
+        return self.evaluator.evaluate(request, _ignore_progress)
 
 
 Check: TypeAlias = Callable[[Subject], None]
@@ -155,7 +155,7 @@ def as_many_trials_as_it_has_room_for_run_at_once(subject: Subject) -> None:
     waited: set[str] = set()
 
     def on_mark(label: str, rank: int, phase: Phase, where: str) -> None:
-        if label not in waited:  # once per trial: nobody passes before all are there
+        if label not in waited:  # once per trial: a barrier for all trials
             waited.add(label)
             begun.wait()
 
@@ -206,13 +206,13 @@ CHECKS_OF_ANY: tuple[Check, ...] = (
 CHECKS = (*CHECKS_OF_RANKS, *CHECKS_OF_ANY)
 
 
-def _nobody(label: str, rank: int, phase: Phase, where: str) -> None:
-    """Be told of progress and do nothing."""
+def _ignore_progress(label: str, rank: int, phase: Phase, where: str) -> None:
+    """Ignore progress."""
 
 
 def _check_log(subject: Subject, outcome: Outcome) -> None:
     assert outcome.failure is not None
-    # What nobody ran has no log.
+    # A modelled trial has no log.
     assert bool(outcome.failure.log) == (outcome.evaluator != "modelled")
     if subject.study_folder is not None:
         assert outcome.failure.log

@@ -115,7 +115,7 @@ def test_only_ranks_that_would_use_nccl_are_charged_for_it(workload: Workload) -
     assert charged_bytes(replace(workload, world_size=1, global_batch_size=8), "cuda") == 0
 
 
-def test_what_auto_came_to_is_said_with_what_it_leaves_out() -> None:
+def test_the_choice_of_auto_is_printed_with_its_caveats() -> None:
     one = _Machine(devices=1, cpus=16, memory_bytes=1)
     text = describe_choice(one, "none")  # type: ignore[arg-type]
     assert "--evaluator auto: emulated, 1 device for 64 ranks: one device plays one rank" in text
@@ -128,7 +128,7 @@ def test_what_auto_came_to_is_said_with_what_it_leaves_out() -> None:
 @pytest.mark.parametrize(
     ("gpus", "given", "expected"), [(64, None, 8), (4, None, 4), (64, 16, 16), (1, None, 1)]
 )
-def test_a_node_has_up_to_eight_ranks_unless_told(
+def test_a_node_has_up_to_eight_ranks_by_default(
     gpus: int, given: int | None, expected: int
 ) -> None:
     evaluator_options = EvaluatorOptions(evaluator="emulated", gpus=gpus, gpus_per_node=given)
@@ -137,32 +137,32 @@ def test_a_node_has_up_to_eight_ranks_unless_told(
 
 
 @pytest.mark.ray
-def test_at_stage_2_the_fattest_rank_is_played_and_named(
+def test_at_stage_2_the_rank_with_the_peak_is_played_and_named(
     subject: Subject, evaluator: EmulatedEvaluator
 ) -> None:
-    request = subject.request("fattest", stage=2, reduce_bucket_size=100_000)
+    request = subject.request("largest", stage=2, reduce_bucket_size=100_000)
     settings = ModelSettings.of_trial(request.model_settings)
     training = read_training(request.ds_config, subject.workload, settings)
-    fattest = peak_rank(training, evaluator.device)
-    assert fattest != 0
+    largest = peak_rank(training, evaluator.device)
+    assert largest != 0
     outcome = subject.evaluate(request)
-    assert [rank.rank for rank in outcome.measured.ranks] == [fattest]
-    (log,) = (subject.study_folder or Path()).glob("logs/fattest/*")
-    assert log.name == f"rank-{fattest}.log"
+    assert [rank.rank for rank in outcome.measured.ranks] == [largest]
+    (log,) = (subject.study_folder or Path()).glob("logs/largest/*")
+    assert log.name == f"rank-{largest}.log"
     slow = subject.evaluate(replace(request, label="slow", best_tokens_per_s=1e12))
     assert slow.failure is not None
-    assert slow.failure.rank == fattest
-    assert slow.failure.log == f"logs/slow/rank-{fattest}.log"
+    assert slow.failure.rank == largest
+    assert slow.failure.log == f"logs/slow/rank-{largest}.log"
 
 
 @pytest.mark.ray
 def test_where_the_memory_model_cannot_say_the_last_rank_is_played(
     subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fattest(*_: object) -> int:
+    def largest(*_: object) -> int:
         raise WorkloadError("cannot be traced")
 
-    monkeypatch.setattr("autotune.evaluate.emulated.peak_rank", fattest)
+    monkeypatch.setattr("autotune.evaluate.emulated.peak_rank", largest)
     for stage, played in ((2, RANKS - 1), (1, 0)):
         request = subject.request(f"unread-{stage}", stage=stage, reduce_bucket_size=100_000)
         outcome = subject.evaluate(request)

@@ -119,7 +119,7 @@ def test_with_consequences_only_the_first_of_them_has_to_do(judge: Judge) -> Non
     assert outcome.failure.rank == 1
 
 
-def test_in_a_hang_the_rank_that_got_least_far_held_up_the_others(judge: Judge) -> None:
+def test_in_a_hang_the_rank_with_the_least_progress_is_the_culprit(judge: Judge) -> None:
     outcome = judge(
         [
             _failed(0, FailureKind.HUNG, 1.0, progress=12),
@@ -130,7 +130,7 @@ def test_in_a_hang_the_rank_that_got_least_far_held_up_the_others(judge: Judge) 
     assert outcome.status is Status.TIMED_OUT
     assert outcome.failure is not None
     assert outcome.failure.rank == 1
-    assert "least far" in outcome.failure.reason
+    assert "least progress" in outcome.failure.reason
 
 
 def test_in_a_hang_a_suspended_rank_is_the_culprit_however_far_it_got(judge: Judge) -> None:

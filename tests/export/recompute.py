@@ -91,9 +91,14 @@ def check_numbers(folder: Path, record: dict[str, Any], table: str) -> int:
     if winner != baseline:
         rows["challenger" if record["keeps_baseline"] else "winner"] = winner
         ratios = [w.computed / b.computed for w, b in zip(winner, baseline, strict=True)]
-        told = record["challenger"] if record["keeps_baseline"] else record["baseline"]
+        recorded = record["challenger"] if record["keeps_baseline"] else record["baseline"]
         _check_interval(
-            {"value": told["ratio"], "low": told["ratio_low"], "high": told["ratio_high"]}, ratios
+            {
+                "value": recorded["ratio"],
+                "low": recorded["ratio_low"],
+                "high": recorded["ratio_high"],
+            },
+            ratios,
         )
         assert printed.pop("ratio") == f"{interval(ratios)[0]:.3f}"
     _check_interval(record["baseline"]["tokens_per_s"], [run.computed for run in baseline])
@@ -112,6 +117,6 @@ def _confirmations(runs: dict[str, Run]) -> tuple[list[Run], list[Run]]:
     return winner, baseline or winner
 
 
-def _check_interval(told: dict[str, float], values: Sequence[float]) -> None:
+def _check_interval(recorded: dict[str, float], values: Sequence[float]) -> None:
     for name, value in zip(("value", "low", "high"), interval(values), strict=True):
-        assert math.isclose(told[name], value, rel_tol=1e-6, abs_tol=1e-9), name
+        assert math.isclose(recorded[name], value, rel_tol=1e-6, abs_tol=1e-9), name

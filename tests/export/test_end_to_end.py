@@ -61,11 +61,11 @@ def test_the_run_prints_one_json_object_and_tells_of_trials_on_stderr(
     assert result["study"] == real_study.name
     assert result["num_trials"] == NUM_TRIALS
     assert sum(result["by_status"].values()) == NUM_TRIALS
-    told = [line.split()[0] for line in call.err.splitlines()]
+    labels = [line.split()[0] for line in call.err.splitlines()]
     trials = [f"trial-{number:04d}" for number in range(NUM_TRIALS)]
-    assert told[:NUM_TRIALS] == trials
-    assert told[NUM_TRIALS:]
-    assert all(name.startswith("confirm-") for name in told[NUM_TRIALS:])
+    assert labels[:NUM_TRIALS] == trials
+    assert labels[NUM_TRIALS:]
+    assert all(name.startswith("confirm-") for name in labels[NUM_TRIALS:])
 
 
 def test_the_study_has_trials_that_fit_and_trials_that_do_not(call: Call) -> None:

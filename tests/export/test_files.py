@@ -89,11 +89,11 @@ def _table_is_a_folder(tmp_path: Path) -> Path:
     ("target", "says"),
     [
         (_folder_on_a_file, "a-file: is a file, where a folder is needed"),
-        (_folder_that_cannot_be, "/proc/x: cannot be made: No such file or directory"),
+        (_folder_that_cannot_be, "/proc/x: cannot be created: No such file or directory"),
         (_table_is_a_folder, "trials.csv: cannot be written: Is a directory"),
     ],
 )
-def test_where_nothing_can_be_written_is_said_and_nothing_is_left(
+def test_a_folder_that_cannot_be_written_is_reported_and_nothing_is_left(
     here: Setting,
     tmp_path: Path,
     target: Callable[[Path], Path],
@@ -185,7 +185,7 @@ def test_a_study_without_a_confirmation_exports_its_trials_only(tmp_path: Path) 
         exported_ds_config(view)
 
 
-def test_where_nothing_fits_that_is_said_again(
+def test_if_nothing_fits_that_is_printed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

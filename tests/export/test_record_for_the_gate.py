@@ -42,7 +42,7 @@ def test_what_is_exported_is_linted(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "warning:" not in capsys.readouterr().out
 
 
-def test_a_warning_is_told_beside_the_export(
+def test_a_warning_is_printed_with_the_export(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     warning = Finding(rule="x", severity=Severity.WARNING, field="a", message="a: as if")

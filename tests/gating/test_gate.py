@@ -121,7 +121,7 @@ def test_every_page_names_the_fault_then_the_reason_then_a_suggestion(rule: Any)
     [
         ({"gpus": 0}, "--gpus 0: must be at least 1"),
         ({"params": float("nan")}, "--params nan: must be at least 1"),
-        ({"model": "7b", "params": 7e9}, "--params: the model is named by --model"),
+        ({"model": "7b", "params": 7e9}, "--params: --model names the model already"),
         ({"gpus": 8, "nodes": 3}, "--nodes 3: does not divide 8 GPUs"),
         ({"measure": True}, "--measure: needs a record"),
         ({"max_age_h": 1.0}, "--max-age: needs a record"),

@@ -42,7 +42,7 @@ def test_comments_and_trailing_commas_pass_as_in_deepspeed(tmp_path: Path) -> No
         ('{"a": 1,\n "b": [1', "line 2, column 7: b: a missing closing bracket"),
         ('{"a": {"b": 1, "b": 2}}', r"line 1, column \d+: a.b is given twice.*DeepSpeed refuses"),
         ("[1, 2]", "the file contains a list, not a mapping"),
-        ("{}", "holds no ds_config, but an empty mapping"),
+        ("{}", "holds an empty mapping, not a ds_config"),
         ("", "the file is empty"),
     ],
 )

@@ -17,7 +17,7 @@ from autotune.job.ceiling import GIB, format_gib, parse_bytes, parse_ceiling
         ("1e9B", 10**9),
     ],
 )
-def test_gigabytes_and_gibibytes_are_told_apart(text: str, expected: int) -> None:
+def test_gigabytes_and_gibibytes_are_distinct(text: str, expected: int) -> None:
     assert parse_bytes(text) == expected
 
 

@@ -1,18 +1,18 @@
-"""Which number of CPU threads a rank gets, and what decides it."""
+"""The CPU threads of a rank, and their source."""
 
 from typing import Any
 
 import pytest
 
-from autotune.errors import HardwareError
+from autotune.errors import JobError
 from autotune.job.cpu_threads import (
     RankLauncher,
     assumed_cpu_threads,
-    check_cpu_threads,
     launch_commands,
     resolve_cpu_threads,
     threads_by_launcher,
 )
+from autotune.job.job import Job
 
 SOURCES: dict[str, Any] = {
     "given": 5,
@@ -86,10 +86,9 @@ def test_an_assumed_number_of_cores_is_named(
 
 
 def test_less_than_one_thread_is_refused() -> None:
-    check_cpu_threads(None)
-    check_cpu_threads(1)
-    with pytest.raises(HardwareError, match="--cpu-threads 0: must be at least 1"):
-        check_cpu_threads(0)
+    assert Job(cpu_threads=1).cpu_threads == 1
+    with pytest.raises(JobError, match="--cpu-threads 0: must be at least 1"):
+        Job(cpu_threads=0)
 
 
 def test_every_launcher_has_its_command() -> None:

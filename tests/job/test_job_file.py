@@ -68,7 +68,7 @@ def test_a_preset_is_no_path(tmp_path: Path) -> None:
         ("gpus: 0", r"autotune.yaml: --gpus 0: must be at least 1"),
         ("- gpus", r"must map option names to values"),
         ("gpus: [", r"not readable as YAML"),
-        ("model: 7b\nparams: 1e9", r"the model is named by --model; leave one of the two out"),
+        ("model: 7b\nparams: 1e9", r"--model names the model already; leave one of the two out"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, message: str) -> None:

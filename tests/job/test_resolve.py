@@ -194,5 +194,5 @@ def test_hf_arguments_make_the_trainer_the_launcher() -> None:
 def test_more_trained_parameters_than_there_are_is_refused() -> None:
     with pytest.raises(JobError, match=r"--trainable-params 9999999999: 7b has \d+ parameters"):
         resolve_job(Job(model="7b", trainable_params=9_999_999_999))
-    # A rounded number of all of them is no fault.
+    # A rounded number of all parameters is not a fault.
     assert resolve_job(Job(params=7e9, trainable_params=7e9)).shape is not None

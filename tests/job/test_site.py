@@ -28,7 +28,7 @@ def test_the_default_ceiling_is_a_rule_of_thumb_and_the_limit_is_the_device() ->
 @pytest.mark.parametrize(
     ("ceiling", "limit_bytes"), [("72GiB", 72 * GIB), ("50%", H100.memory_bytes // 2)]
 )
-def test_a_ceiling_that_somebody_chose_is_the_limit(ceiling: str, limit_bytes: int) -> None:
+def test_a_given_ceiling_is_the_limit(ceiling: str, limit_bytes: int) -> None:
     site = resolve_site(Job(gpu_type="h100-80gb", memory_ceiling=ceiling))
     assert site.ceiling_is_given
     assert site.limit_bytes == site.ceiling_bytes == limit_bytes

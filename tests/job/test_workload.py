@@ -14,12 +14,12 @@ from tests.job.workloads import resolve_workload
 TINY, SEVEN = load_model_shape("tiny"), load_model_shape("7b")
 
 
-def _resolve(base: dict[str, Any] | None = None, **said: Any) -> Workload:
-    said = {"gpus": 2} | said
-    return resolve_workload(said.pop("model", SEVEN), base=base or {}, **said)
+def _resolve(base: dict[str, Any] | None = None, **options: Any) -> Workload:
+    options = {"gpus": 2} | options
+    return resolve_workload(options.pop("model", SEVEN), base=base or {}, **options)
 
 
-def test_what_nobody_says_comes_from_the_preset() -> None:
+def test_facts_without_a_source_come_from_the_preset() -> None:
     workload = _resolve()
     assert (workload.seq_len, workload.global_batch_size, workload.precision) == (2048, 64, "bf16")
     assert workload.optimizer["type"] == "AdamW"

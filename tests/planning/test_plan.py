@@ -91,7 +91,7 @@ def test_the_global_batch_that_was_asked_for_is_planned(
     assert world.training == planned.training
 
 
-def test_the_batch_is_told_and_what_of_the_config_it_replaces(config: Path) -> None:
+def test_the_batch_is_printed_with_the_sizes_that_it_replaces(config: Path) -> None:
     job = (config, "--model", "125m", "--gpus", 8, "--gpu-type", "h100-80gb")
     theirs = run(*job).stdout
     assert "accumulation 2, global batch 16, " in theirs
@@ -130,7 +130,7 @@ def test_json_has_the_promised_shape(config: Path) -> None:
     assert sum(throughput["items"].values()) == pytest.approx(throughput["step_s"])
 
 
-def test_what_the_gate_refuses_is_told_beside_the_bill(tmp_path: Path) -> None:
+def test_errors_of_the_gate_are_printed_with_the_plan(tmp_path: Path) -> None:
     misspelt = tmp_path / "misspelt.json"
     misspelt.write_text(
         '{"train_micro_batch_size_per_gpu": 1, "zero_optimisation": {"stage": 3}}', encoding="utf-8"
@@ -138,8 +138,8 @@ def test_what_the_gate_refuses_is_told_beside_the_bill(tmp_path: Path) -> None:
     job = ("--model", "125m", "--gpus", 8, "--gpu-type", "h100-80gb")
     printed = json.loads(run(misspelt, *job, "--json").stdout)
     assert [error["field"] for error in printed["errors"]] == ["zero_optimisation"]
-    told = "autotune gate reports an error: zero_optimisation: no such key"
-    assert told in run(misspelt, *job).stdout
+    message = "autotune gate reports an error: zero_optimisation: no such key"
+    assert message in run(misspelt, *job).stdout
 
 
 def test_what_does_not_fit_exits_with_1_and_says_what_to_shrink(config: Path) -> None:
@@ -264,7 +264,7 @@ def test_there_may_be_no_smallest_count() -> None:
         ({"seq_len": 0}, JobError, "--seq-len 0: must be at least 1"),
         ({"nodes": 3}, JobError, "--nodes 3: does not divide 8 GPUs"),
         ({"gpus_per_node": 0}, JobError, "--gpus-per-node 0: must be at least 1"),
-        ({"nodes": 2, "gpus_per_node": 4}, JobError, "one follows from the other; give one"),
+        ({"nodes": 2, "gpus_per_node": 4}, JobError, "one implies the other; give one"),
         ({"link": "string"}, HardwareError, "--link string: unknown network; known: ib-edr-100"),
         ({"probe": Path("nowhere.json")}, HardwareError, "--probe nowhere.json: no such file"),
         (
@@ -318,7 +318,7 @@ def test_help_explains_the_exit_codes() -> None:
     assert "Exit code 0" in " ".join(done.stdout.split())
 
 
-def test_a_model_that_nobody_wrote_down_is_planned_from_its_code(
+def test_a_model_without_a_hand_written_family_is_planned_by_its_trace(
     tmp_path: Path, config: Path
 ) -> None:
     shape = {

@@ -97,7 +97,7 @@ def test_a_config_that_cannot_be_read_is_not_judged_at_any_number(tmp_path: Path
         assert [error.field for error in world.errors] == ["zero_optimization.stage"]
 
 
-def test_what_the_gate_refuses_is_said_of_each_number(tmp_path: Path) -> None:
+def test_errors_of_the_gate_are_printed_for_each_number(tmp_path: Path) -> None:
     file = tmp_path / "ds_config.json"
     hpz = {"stage": 3, "zero_hpz_partition_size": 3}
     file.write_text(json.dumps(CONFIG | {"zero_optimization": hpz}), encoding="utf-8")
@@ -106,8 +106,8 @@ def test_what_the_gate_refuses_is_said_of_each_number(tmp_path: Path) -> None:
     assert [error["field"] for error in refused] == ["zero_optimization.zero_hpz_partition_size"]
     assert fine == []
     done = run(file, "--model", "1.3b", "--gpus", "8,9", "--gpu-type", "a100-80gb")
-    assert done.stdout.count("GPUs: autotune gate would say no") == 1
-    assert "8 GPUs: autotune gate would say no: zero_optimization.zero_hpz" in done.stdout
+    assert done.stdout.count("GPUs: autotune gate reports an error") == 1
+    assert "8 GPUs: autotune gate reports an error: zero_optimization.zero_hpz" in done.stdout
 
 
 def test_the_fastest_may_be_what_the_closed_form_finds_a_little_too_large() -> None:
@@ -209,8 +209,8 @@ def test_a_probe_takes_the_catalogue_s_place(
         for size in (1 << 20, 1 << 30)
     ]
     file = tmp_path / "probe.json"
-    told = {"format": 1, "device": "NVIDIA A100-SXM4-80GB", "world_size": 8, "local_ranks": 8}
-    file.write_text(json.dumps(told | {"collectives": rows}))
+    header = {"format": 1, "device": "NVIDIA A100-SXM4-80GB", "world_size": 8, "local_ranks": 8}
+    file.write_text(json.dumps(header | {"collectives": rows}))
     request = _request(ds_config=config, probe=file)
     plan = plan_scale_out(request, (8,))
     assert plan.communication_takes_over_at == 8
@@ -219,7 +219,7 @@ def test_a_probe_takes_the_catalogue_s_place(
     printed = capsys.readouterr().out
     assert "8 GPUs: links by probe\n" in printed
     assert "64 GPUs: links by probe (within a node; the catalogue between nodes)\n" in printed
-    file.write_text(json.dumps(told | {"collectives": rows, "device": "cpu"}))
+    file.write_text(json.dumps(header | {"collectives": rows, "device": "cpu"}))
     again = _request(ds_config=config, probe=file)
     with pytest.raises(HardwareError, match="measured on cpu, and the job runs on a100-80gb"):
         plan_scale_out(again, (8, 64))

@@ -62,7 +62,7 @@ def test_emulated_numbers_are_called_so_with_what_they_leave_out(
         "emulated, so not in these numbers: communication time; the other ranks' share" in printed
     )
     assert "losses are not compared" in printed
-    assert "0.00 GiB of the ceiling were kept free for what real ranks hold" in printed
+    assert "0.00 GiB of the ceiling were kept free for the communication" in printed
     assert "measured" not in printed
 
 
@@ -74,7 +74,7 @@ def test_measured_numbers_leave_nothing_out(
     assert "kept free" not in printed
 
 
-def test_keep_yours_is_said_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_keep_yours_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = {"zero_optimization": {"stage": 0}, "train_micro_batch_size_per_gpu": 4}
     result = _run(setting(tmp_path / "s", base=base, space=_overlap_only()), 20)
     printed = _printed(result, capsys)
@@ -116,7 +116,7 @@ def test_what_is_not_the_users_is_not_called_theirs(
     assert f"your --base: {speed:,.0f} tokens/s in the search, measured (trial" in printed
 
 
-def test_of_a_base_that_leaves_its_micro_batch_open_the_best_attempt_is_told(
+def test_of_a_base_that_leaves_its_micro_batch_open_the_best_attempt_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = setting(tmp_path / "s", base={"zero_optimization": {"stage": 0}}, noise=0.001)
@@ -128,15 +128,15 @@ def test_of_a_base_that_leaves_its_micro_batch_open_the_best_attempt_is_told(
     result = _run(here, 20)
     own = [r for r in result.study.records if r.candidate.source == "base"]
     assert len(own) > 1
-    told = {result.study.confirmations[-1].baseline, result.record and result.record["trial"]}
+    shown = {result.study.confirmations[-1].baseline, result.record and result.record["trial"]}
     complete = [r for r in own if is_complete(r)]
     assert complete
     printed = _printed(result, capsys)
     assert "your --base: over_ceiling" not in printed
-    assert ("your --base: " in printed) is not bool(told & {r.number for r in own})
+    assert ("your --base: " in printed) is not bool(shown & {r.number for r in own})
 
 
-def test_what_became_of_a_base_that_does_not_fit_is_said(
+def test_the_result_of_a_base_that_does_not_fit_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base = {"zero_optimization": {"stage": 0}, "train_micro_batch_size_per_gpu": 4}
@@ -166,7 +166,7 @@ def test_the_way_to_checkpoint_activations_is_named(
     assert "model.gradient_checkpointing_enable(), or --gradient_checkpointing" in printed
 
 
-def test_where_nothing_fits_the_choices_and_every_reason_are_said(
+def test_if_nothing_fits_the_choices_and_every_reason_are_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = _run(setting(tmp_path / "s", ceiling_bytes=MIB), 3)
@@ -175,9 +175,7 @@ def test_where_nothing_fits_the_choices_and_every_reason_are_said(
     assert printed.count("over_ceiling: asked for") == 3
 
 
-def test_where_the_baseline_failed_that_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_baseline_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS))
     here.evaluator.override = lambda request: (
         here.evaluator.failed(Status.CRASHED, "as [if]") if "-baseline-1" in request.label else None
@@ -187,9 +185,9 @@ def test_where_the_baseline_failed_that_is_said(
     assert "ratio" not in printed
 
 
-@pytest.mark.parametrize(("evaluator", "told"), [("emulated", True), ("measured", False)])
+@pytest.mark.parametrize(("evaluator", "is_printed"), [("emulated", True), ("measured", False)])
 def test_emulated_steps_that_differ_say_what_waiting_for_the_slowest_rank_would_add(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], evaluator: str, *, told: bool
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], evaluator: str, *, is_printed: bool
 ) -> None:
     """Real ranks have waited already."""
     here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS), name=evaluator)
@@ -204,7 +202,7 @@ def test_emulated_steps_that_differ_say_what_waiting_for_the_slowest_rank_would_
         "waiting for the slowest of 2 such ranks adds 0% to the baseline's steps, 10% to the "
         "winner's steps; more where they wait at every collective"
     )
-    assert (line in printed) == told
+    assert (line in printed) == is_printed
 
 
 def _every_other_step_slow(outcome: Outcome) -> Outcome:
@@ -222,7 +220,7 @@ def _every_other_step_slow(outcome: Outcome) -> Outcome:
     return replace(outcome, measurement=replace(outcome.measured, ranks=ranks))
 
 
-def test_runs_on_a_throttled_device_are_told(
+def test_runs_on_a_throttled_device_are_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS))
@@ -252,7 +250,9 @@ def test_runs_on_a_throttled_device_are_told(
     assert set(rows["sm_clock_mhz"].dropna()) == {1_400}
 
 
-def test_runs_on_a_slow_host_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_on_a_slow_host_are_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS))
     result = _run(here, 20)
     numbers = [r.number for r in result.study.records if is_complete(r)]
@@ -271,13 +271,13 @@ def test_runs_on_a_slow_host_are_told(tmp_path: Path, capsys: pytest.CaptureFixt
     even = dict.fromkeys(numbers, 0.001)
     assert "slow host" not in printed(even)
     assert "slow host" not in printed({**even, numbers[1]: 0.0012})
-    told = printed({**even, numbers[1]: 0.0018})
-    assert "slow host: in 1 run a rank's Python took up to 1.8 times as long" in told
-    assert f"first in trial {numbers[1]}; steps that wait for it" in told
-    told = printed({**even, numbers[0]: 0.0015, numbers[1]: 0.002})
-    assert "slow host: in 2 of " in told
-    assert "runs a rank's Python took up to 2.0 times" in told
-    assert f"as in the median run, first in trial {numbers[0]};" in told
+    text = printed({**even, numbers[1]: 0.0018})
+    assert "slow host: in 1 run a rank's Python took up to 1.8 times as long" in text
+    assert f"first in trial {numbers[1]}; steps that wait for it" in text
+    text = printed({**even, numbers[0]: 0.0015, numbers[1]: 0.002})
+    assert "slow host: in 2 of " in text
+    assert "runs a rank's Python took up to 2.0 times" in text
+    assert f"as in the median run, first in trial {numbers[0]};" in text
     assert "slow host" not in printed(dict.fromkeys(range(len(result.study.records)), 0.002))
 
 
@@ -291,7 +291,7 @@ def test_a_study_from_before_the_host_was_noted_says_nothing_of_it(
 
 
 def _looped(outcome: Outcome | None, loop_s: float | None) -> Outcome:
-    """Return an outcome whose last rank alone has a slow host; None: nobody noted any."""
+    """Return an outcome whose last rank alone has a slow host; None: not recorded."""
     assert outcome is not None
     if outcome.measurement is None:
         return outcome

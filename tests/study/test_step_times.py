@@ -104,5 +104,5 @@ def test_the_slowest_of_two_is_the_mean_over_all_pairs() -> None:
 
 
 def test_no_steps_have_no_slowest() -> None:
-    with pytest.raises(ValueError, match="no step"):
+    with pytest.raises(ValueError, match="at least one step is needed"):
         slowest_of_s([], 2)

@@ -121,7 +121,7 @@ def test_what_it_prints_is_called_predicted(ended: Ended) -> None:
         assert word not in ended.out
 
 
-def test_it_tries_as_many_as_it_was_told(ended: Ended) -> None:
+def test_it_runs_the_requested_number_of_trials(ended: Ended) -> None:
     view = ended.view()
     assert len(view.records) == 30
     assert {"complete", "rejected"} <= view.counts.keys()
@@ -135,11 +135,11 @@ def test_what_does_not_fit_is_infeasible_to_the_sampler(ended: Ended) -> None:
     ceiling_bytes = view.setup.ceiling_bytes
     for record in view.records:
         assert record.outcome is not None
-        told = constraints_of(record.outcome, ceiling_bytes=ceiling_bytes)
+        found = constraints_of(record.outcome, ceiling_bytes=ceiling_bytes)
         if record.outcome.status is Status.REJECTED:
-            assert told["memory"] > 0
+            assert found["memory"] > 0
         elif record.outcome.status in (Status.COMPLETE, Status.SLOW):
-            assert told["memory"] <= 0
+            assert found["memory"] <= 0
 
 
 def test_what_is_exported_is_the_best_or_the_baseline(ended: Ended) -> None:
@@ -192,7 +192,7 @@ def test_it_is_resumed_for_the_same_job_only(ended: Ended, tmp_path: Path) -> No
     ):
         with pytest.raises(StoreError, match=fault):
             tune(other, Silent())
-    # `auto` goes on with what the study was begun with.
+    # `auto` continues with the evaluator of the study.
     plain = replace(_with_job(again, gpu_type=None), evaluator="auto", trials=32)
     result = tune(plain, Silent())
     assert len(result.study.records) == 32
@@ -208,16 +208,16 @@ def test_it_is_resumed_with_the_same_probe_only(ended: Ended, tmp_path: Path) ->
             {"kind": kind, "num_bytes": 1 << 26, "ranks": list(range(8)), "s": seconds}
             for kind in ("all_gather", "reduce_scatter", "all_reduce")
         ]
-        told = {"format": 1, "device": "h100-80gb", "world_size": 8, "local_ranks": 8}
+        header = {"format": 1, "device": "h100-80gb", "world_size": 8, "local_ranks": 8}
         probes.append(tmp_path / f"{name}.json")
-        probes[-1].write_text(json.dumps(told | {"collectives": rows}), encoding="utf-8")
+        probes[-1].write_text(json.dumps(header | {"collectives": rows}), encoding="utf-8")
     here = _with_job(ended.request, gpus=8, probe=probes[0])
     here = replace(here, trials=4, study="p", resume=False, studies_folder=tmp_path)
     assert tune(here, Silent()).study.setup.communication == "probe"
     tune(replace(here, resume=True), Silent())
     with pytest.raises(StoreError, match="--resume p: --probe differs from the study's"):
         tune(replace(_with_job(here, probe=probes[1]), resume=True), Silent())
-    # It says nothing of what lies between nodes.
+    # The probe has no times between nodes.
     wide = tune(replace(_with_job(here, gpus=64), study="w"), Silent())
     assert wide.study.setup.communication == "probe (within a node; the catalogue between nodes)"
 

@@ -21,7 +21,7 @@ _BYTES = 80 * 2**30
 
 @dataclass(slots=True)
 class Noted(Silent):
-    """Keeps what was told."""
+    """Records notes."""
 
     texts: list[str] = field(default_factory=list)
 
@@ -95,10 +95,10 @@ def test_real_ranks_share_the_node_that_they_are_on(study: PreparedStudy) -> Non
     assert not around.played
 
 
-def test_an_unknown_device_is_said_and_not_guessed(study: PreparedStudy) -> None:
+def test_an_unknown_device_is_reported_and_not_guessed(study: PreparedStudy) -> None:
     pool, noted = _pool("ACME X1"), Noted()
     assert _speed_surroundings(study, pool, _emulated(study, pool, links=None), noted) is None
-    assert noted.texts == ["the speed model does not know ACME X1: it says nothing"]
+    assert noted.texts == ["the speed model does not know ACME X1: no speed is predicted"]
 
 
 def test_cpu_ranks_have_no_speed_model(study: PreparedStudy) -> None:
@@ -111,7 +111,7 @@ def test_cpu_ranks_have_no_speed_model(study: PreparedStudy) -> None:
     ("device_kind", "emulates", "given_bytes", "judged_bytes"),
     [
         ("cuda", False, None, 64),
-        # Real ranks have what is there, whatever was said of a node.
+        # Real ranks use this host's memory, whatever --host-memory is.
         ("cuda", False, 1024, 64),
         ("cuda", True, None, 64),
         ("cuda", True, 1024, 1024),

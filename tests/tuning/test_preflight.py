@@ -19,13 +19,13 @@ REQUEST = tune_request(model="tiny", gpus=2, base=Path("base.json"))
 
 
 class _Notes(Silent):
-    """Keeps what it is told."""
+    """Records notes."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.texts: list[str] = []
 
     def noted(self, text: str) -> None:
-        self.told.append(text)
+        self.texts.append(text)
 
 
 def _resolved(base: dict[str, Any]) -> ResolvedJob:
@@ -33,12 +33,12 @@ def _resolved(base: dict[str, Any]) -> ResolvedJob:
 
 
 def _check(base: dict[str, Any], *, refusal: str | None = None) -> tuple[list[str], int]:
-    """Return what was told, and how often DeepSpeed was asked."""
+    """Return the notes, and the number of calls to DeepSpeed."""
     notes = _Notes()
     answer = ParserAnswer(version="0.19.8", refusal=refusal)
     with patch("autotune.tuning.preflight.ask_deepspeed", return_value=answer) as asked:
         check_base(REQUEST, _resolved(base), tiny_workload(base=base), notes)
-    return notes.told, asked.call_count
+    return notes.texts, asked.call_count
 
 
 def test_every_error_of_the_rules_is_named_and_deepspeed_is_not_asked() -> None:
@@ -55,14 +55,14 @@ def test_every_error_of_the_rules_is_named_and_deepspeed_is_not_asked() -> None:
     assert not asked.called
 
 
-def test_a_warning_is_told_and_the_study_goes_on() -> None:
-    told, num_asked = _check({"zero_optimization": {"stage": 3, "cpu_offload": True}})
-    assert len(told) == 1
-    assert told[0].startswith("base.json: warning: zero_optimization.cpu_offload")
+def test_a_warning_is_printed_and_the_study_continues() -> None:
+    texts, num_asked = _check({"zero_optimization": {"stage": 3, "cpu_offload": True}})
+    assert len(texts) == 1
+    assert texts[0].startswith("base.json: warning: zero_optimization.cpu_offload")
     assert num_asked == 1
 
 
-def test_a_clean_base_is_told_nothing_of() -> None:
+def test_a_clean_base_prints_nothing() -> None:
     assert _check({"zero_optimization": {"stage": 2}}) == ([], 1)
 
 

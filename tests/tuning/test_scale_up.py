@@ -1,4 +1,4 @@
-"""What is said of the exported config on `--target-gpus`."""
+"""The predictions for the exported config on `--target-gpus`."""
 
 import json
 import math
@@ -37,8 +37,8 @@ def _workload(gpus: int, *, global_batch_size: int | None = None) -> Workload:
     )
 
 
-def _target(gpus: int, *, network: str | None = None, **said: Any) -> Target:
-    workload = _workload(gpus, **said)
+def _target(gpus: int, *, network: str | None = None, **given: Any) -> Target:
+    workload = _workload(gpus, **given)
     return Target(
         workload=workload,
         space=load_space("zero").bind(workload, {}),
@@ -63,45 +63,45 @@ def exported(simulation: Simulation) -> Candidate:
 
 def test_the_same_config_is_predicted_on_more_ranks(exported: Candidate) -> None:
     target = _target(64)
-    told = predict_target(target, exported, seed=1)
-    assert told["evaluator"] == "modelled"
-    assert told["gpus"] == 64
-    assert told["problem"] is None
-    config = told["ds_config"]
+    found = predict_target(target, exported, seed=1)
+    assert found["evaluator"] == "modelled"
+    assert found["gpus"] == 64
+    assert found["problem"] is None
+    config = found["ds_config"]
     assert config["zero_optimization"] == exported.ds_config["zero_optimization"]
     assert config["train_micro_batch_size_per_gpu"] == 2
     assert config["train_batch_size"] == target.workload.global_batch_size
     plain = predict_throughput(
         training_of(replace(exported, ds_config=config), target.workload), target.speed
     )
-    assert told["tokens_per_s"]["value"] == pytest.approx(plain.tokens_per_s)
-    assert told["tokens_per_s"]["low"] < plain.tokens_per_s < told["tokens_per_s"]["high"]
-    assert told["memory"]["fits"]
-    assert 0 < told["memory"]["peak_bytes"] < CEILING_BYTES
-    json.dumps(told, allow_nan=False)
+    assert found["tokens_per_s"]["value"] == pytest.approx(plain.tokens_per_s)
+    assert found["tokens_per_s"]["low"] < plain.tokens_per_s < found["tokens_per_s"]["high"]
+    assert found["memory"]["fits"]
+    assert 0 < found["memory"]["peak_bytes"] < CEILING_BYTES
+    json.dumps(found, allow_nan=False)
 
 
 def test_the_study_s_trials_correct_it(exported: Candidate) -> None:
     plain = predict_target(_target(64), exported, seed=1)
     trial = TimedTrial(measured=50.0, predicted=(100.0,) * len(HOSTS))
     calibration = SpeedCalibration(trials=(trial,) * 9)
-    told = predict_target(replace(_target(64), speed_calibration=calibration), exported, seed=1)
-    ratio = told["tokens_per_s"]["value"] / plain["tokens_per_s"]["value"]
+    found = predict_target(replace(_target(64), speed_calibration=calibration), exported, seed=1)
+    ratio = found["tokens_per_s"]["value"] / plain["tokens_per_s"]["value"]
     assert ratio == pytest.approx(calibration.factor)
-    assert told["corrected_by_trials"] == 9
+    assert found["corrected_by_trials"] == 9
     # They say nothing of the host, so it is one factor for all, and no key moves for it.
-    assert told["moves"] == plain["moves"]
+    assert found["moves"] == plain["moves"]
 
 
 def test_trials_that_agree_make_nothing_surer_on_more_ranks(exported: Candidate) -> None:
     trial = TimedTrial(measured=100.0, predicted=(100.0,) * len(HOSTS))
     calibration = SpeedCalibration(trials=(trial,) * 30)
-    told = predict_target(replace(_target(64), speed_calibration=calibration), exported, seed=1)
+    found = predict_target(replace(_target(64), speed_calibration=calibration), exported, seed=1)
     plain = predict_target(_target(64), exported, seed=1)
-    assert told["tokens_per_s"] == pytest.approx(plain["tokens_per_s"])
+    assert found["tokens_per_s"] == pytest.approx(plain["tokens_per_s"])
 
 
-def test_what_is_said_of_the_study_s_own_ranks_is_corrected_too(exported: Candidate) -> None:
+def test_the_ratio_on_the_study_s_own_ranks_is_corrected_too(exported: Candidate) -> None:
     """A slow host makes stage 3 slower than the config it is compared with."""
     target = _target(256, network="ethernet-10g")
     plain = predict_target(target, exported, seed=1)["best"]
@@ -109,41 +109,41 @@ def test_what_is_said_of_the_study_s_own_ranks_is_corrected_too(exported: Candid
     trial = TimedTrial(measured=predicted[-1], predicted=predicted)
     slow = SpeedCalibration(trials=(trial,) * 20)
     assert slow.host_slowness > 1.5
-    told = predict_target(replace(target, speed_calibration=slow), exported, seed=1)["best"]
+    found = predict_target(replace(target, speed_calibration=slow), exported, seed=1)["best"]
     here = SpeedModel(
         workload=target.here.workload, surroundings=target.here.surroundings, calibration=slow
     )
-    faster = replace(exported, ds_config=told["ds_config"], model_settings=told["model_settings"])
+    faster = replace(exported, ds_config=found["ds_config"], model_settings=found["model_settings"])
     speeds = [here.corrected(_moved(one, here.workload)) for one in (faster, exported)]
     assert speeds[0] is not None
     assert speeds[1] is not None
-    assert told["ratio_here"] == pytest.approx(speeds[0].tokens_per_s / speeds[1].tokens_per_s)
-    assert told["ratio_here"] != pytest.approx(plain["ratio_here"], rel=1e-3)
+    assert found["ratio_here"] == pytest.approx(speeds[0].tokens_per_s / speeds[1].tokens_per_s)
+    assert found["ratio_here"] != pytest.approx(plain["ratio_here"], rel=1e-3)
 
 
 def test_a_micro_batch_that_no_longer_divides_falls(simulation: Simulation) -> None:
     exported = simulation.point(stage=2, mb=4)
-    told = predict_target(_target(64, global_batch_size=128), exported, seed=1)
-    assert told["ds_config"]["train_micro_batch_size_per_gpu"] == 2
-    assert told["ds_config"]["gradient_accumulation_steps"] == 1
+    found = predict_target(_target(64, global_batch_size=128), exported, seed=1)
+    assert found["ds_config"]["train_micro_batch_size_per_gpu"] == 2
+    assert found["ds_config"]["gradient_accumulation_steps"] == 1
 
 
 def test_keys_move_where_that_is_faster(exported: Candidate) -> None:
     target = _target(256, network="ethernet-10g")
-    told = predict_target(target, exported, seed=1)
-    best = told["best"]
+    found = predict_target(target, exported, seed=1)
+    best = found["best"]
     assert best["ratio"] > 1.2
     assert best["ratio_low"] < best["ratio"] < best["ratio_high"]
     # It is the network that moves them: within a node they gain much less.
     assert best["ratio_here"] < 0.8 * best["ratio"]
-    assert told["moves"]
-    for key, move in told["moves"].items():
+    assert found["moves"]
+    for key, move in found["moves"].items():
         assert move["from"] != move["to"], key
     # Every key that moved is needed: what costs nothing stays as it was.
-    assert len(told["moves"]) < len(target.space.parameters) / 2
+    assert len(found["moves"]) < len(target.space.parameters) / 2
     faster = replace(exported, ds_config=best["ds_config"], model_settings=best["model_settings"])
     there = predict_throughput(training_of(faster, target.workload), target.speed)
-    assert there.tokens_per_s / told["tokens_per_s"]["value"] == pytest.approx(best["ratio"])
+    assert there.tokens_per_s / found["tokens_per_s"]["value"] == pytest.approx(best["ratio"])
 
 
 def test_nothing_moves_from_the_best(exported: Candidate) -> None:
@@ -155,16 +155,16 @@ def test_nothing_moves_from_the_best(exported: Candidate) -> None:
         model_settings=best["model_settings"],
         values={},
     )
-    told = predict_target(target, already, seed=1)
-    assert told["best"]["ratio"] < 1.05
+    found = predict_target(target, already, seed=1)
+    assert found["best"]["ratio"] < 1.05
 
 
-def test_what_does_not_fit_there_is_said(simulation: Simulation) -> None:
+def test_a_config_that_does_not_fit_there_is_reported(simulation: Simulation) -> None:
     exported = simulation.point(stage=0, mb=32, ckpt=False)
-    told = predict_target(_target(64), exported, seed=1)
-    assert told["memory"]["fits"] is False
-    assert told["problem"] == "it is predicted not to fit there"
-    assert told["moves"]
+    found = predict_target(_target(64), exported, seed=1)
+    assert found["memory"]["fits"] is False
+    assert found["problem"] == "it is predicted not to fit there"
+    assert found["moves"]
 
 
 def test_the_longer_wire_makes_the_ratio_less_sure(exported: Candidate) -> None:
@@ -188,8 +188,8 @@ def test_a_study_stores_prints_and_records_it(
     summarize(result.study, result.folder, result.record)
     out = " ".join(capsys.readouterr().out.split())
     batch, trials = target["global_batch_size"], target["corrected_by_trials"]
-    told = f"predicted on 64 GPUs, global batch {batch} (modelled, corrected by {trials} trials): "
-    assert told in out
+    found = f"predicted on 64 GPUs, global batch {batch} (modelled, corrected by {trials} trials): "
+    assert found in out
     for key in target["moves"]:
         assert f"{key}: " in out
 

@@ -53,7 +53,7 @@ def _written(here: Setting) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> float:
-    raise AssertionError(f"{name} is no JSON")
+    raise AssertionError(f"{name} is not JSON")
 
 
 def _confirmed(here: Setting) -> list[str]:
@@ -234,7 +234,7 @@ def test_where_nothing_fits_only_the_trials_are_written(tmp_path: Path) -> None:
     assert sorted(path.name for path in here.folder.iterdir()) == ["trials.csv"]
 
 
-def test_a_baseline_that_fails_its_confirmation_is_told_in_the_record(tmp_path: Path) -> None:
+def test_a_baseline_that_fails_its_confirmation_is_in_the_record(tmp_path: Path) -> None:
     here = setting(tmp_path / "s", noise=0.001, space=small_space(FEW_POINTS))
     here.evaluator.override = _failing(here, "-baseline-1")
     _run(here, trials=26)

@@ -18,7 +18,7 @@ CAPPED = (
     "moe-z2-n8",
     "eager-z2-n8",
 )
-"""Rows that `--caps` runs unless told which: large enough for 4 % to be more than noise."""
+"""Default rows of `--caps`: large enough for 4 % to be more than noise."""
 
 
 _CAP_COLUMNS = (

@@ -1,4 +1,4 @@
-"""One row's job, as short as it can be said."""
+"""The job of one row, in its shortest form."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """One row: a job, as short as it can be said."""
+    """One row: a job in its shortest form."""
 
     name: str
     topic: str

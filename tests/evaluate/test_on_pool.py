@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.evaluate.hang_timeouts import hang_timeouts
+from autotune.evaluate.on_pool import hang_timeouts
 from autotune.job.model_shape import PRESETS
 from autotune.job.workload import Workload
 from autotune.study.outcome import Phase
