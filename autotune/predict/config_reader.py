@@ -10,12 +10,12 @@ _FALSE = frozenset({"false", "0", "no", "off"})
 
 
 class Values:
-    """A ds_config, read key by key; `"auto"` and null count as not said.
+    """A ds_config, read key by key; `"auto"` and null count as not given.
 
     Args:
         ds_config: the parsed config.
-        faults: one message per key that cannot be read is added here, so that a reader is told
-            of every fault at once.
+        faults: one message per key that cannot be read is added here, so that a user sees
+            every fault at once.
     """
 
     def __init__(self, ds_config: Mapping[str, Any], faults: list[str]) -> None:

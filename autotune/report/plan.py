@@ -66,7 +66,8 @@ def _print_predictions(
 def _print_answer(console: Console, plan: ConfigPlan) -> None:
     answer, site = plan.answer, plan.resolved.site
     if answer.answer is Answer.NOT_JUDGED:
-        console.print(f"[bold]not judged[/bold]: {escape(answer.reason or '')}")
+        reason = (answer.reason or "").removeprefix("memory is not judged: ")
+        console.print(f"[bold]memory not judged[/bold]: {escape(reason)}")
         if len(answer.fits) > 1:
             console.print("it fits only with activation checkpointing")
         return

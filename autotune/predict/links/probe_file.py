@@ -56,7 +56,7 @@ def read_probe(path: Path) -> dict[str, Any]:
 def check_device(probed: Mapping[str, Any], device_name: str, *, where: str) -> None:
     """Refuse a probe of another device than the job's.
 
-    Devices that the catalogue does not know are not told apart.
+    Devices that the catalogue does not know are not compared.
 
     Args:
         probed: as `read_probe` returns it.

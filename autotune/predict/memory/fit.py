@@ -102,7 +102,7 @@ def predict_fit(training: Training, surroundings: Surroundings, *, unsure: float
         surroundings: its device and host; `ceiling_bytes` is the limit.
         unsure: share of the activations that the job may do without: those of an assumed shape,
             or checkpoints kept on the host. Above 0 the peak decides, without replays under the
-            limit, since nobody knows where tensors of another shape would lie.
+            limit, since it is unknown where tensors of another shape would lie.
 
     Raises:
         WorkloadError: the model has to be traced, and cannot be.

@@ -188,7 +188,7 @@ class SpeedSurroundings:
         return replace(self, silent=True, local_ranks=1)
 
     def emulated(self, *, num_threads: int) -> Self:
-        """Return the surroundings of an emulated rank: nobody else copies to and from its host.
+        """Return the surroundings of an emulated rank: no other rank copies to and from its host.
 
         What a probe says of CPUAdam stays: the emulated rank's whole offloaded step is slowed down
         to it. Collectives are timed by the same links, and cost the host what real ones do.

@@ -24,7 +24,7 @@ class StorageTracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Args:
         recorder: takes the events.
         item_of: the kind of a new tensor, from its bytes.
-        before: told the storages that an operation reads, before it runs.
+        before: called with the storages that an operation reads, before it runs.
     """
 
     def __init__(
