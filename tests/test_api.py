@@ -58,9 +58,9 @@ def test_plan_and_gate_answer_as_the_commands_do(
             id="no such file",
         ),
         pytest.param(
-            lambda: autotune.tune(autotune.Job(model="7b", gpus=8), evaluater="modelled"),
+            lambda: autotune.tune(autotune.Job(model="7b", gpus=8), no_such="modelled"),
             TypeError,
-            "evaluater",
+            "no_such",
             id="unknown option",
         ),
     ],
