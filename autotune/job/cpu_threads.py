@@ -75,7 +75,6 @@ def resolve_cpu_threads(
     cores: int,
     local_ranks: int,
     given: int | None = None,
-    accelerate: int | None = None,
     environment: Mapping[str, str] | None = None,
     launcher: RankLauncher | None = None,
 ) -> CpuThreads:
@@ -87,8 +86,8 @@ def resolve_cpu_threads(
     Args:
         cores: of a node.
         local_ranks: ranks on it.
-        given: `--cpu-threads`.
-        accelerate: `num_cpu_threads_per_process` of an Accelerate config.
+        given: `--cpu-threads`, the job file, or `num_cpu_threads_per_process` of an Accelerate
+            config.
         environment: variables of the shell that starts the job; None if that is another shell.
         launcher: what starts the ranks; None is unknown.
 
@@ -99,9 +98,7 @@ def resolve_cpu_threads(
         1
     """
     if given is not None:
-        return CpuThreads(count=given, origin="--cpu-threads")
-    if accelerate is not None:
-        return CpuThreads(count=accelerate, origin="num_cpu_threads_per_process")
+        return CpuThreads(count=given, origin="as given")
     if (count := _count_in(environment or {})) is not None:
         return CpuThreads(count=count, origin=f"{VARIABLE} of the environment")
     if launcher is not None:

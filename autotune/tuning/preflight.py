@@ -8,6 +8,7 @@ from autotune.errors import ConfigError, HardwareError, WorkloadError
 from autotune.evaluate.evaluator_kind import EvaluatorKind
 from autotune.evaluate.options import AUTO
 from autotune.gating.deepspeed_parser import ask_deepspeed
+from autotune.job.batch import MICRO_BATCH, TRAIN_BATCH
 from autotune.job.ceiling import parse_bytes, parse_ceiling
 from autotune.job.resolve import ResolvedJob
 from autotune.job.site import DEFAULT_CEILING
@@ -152,7 +153,7 @@ def check_base(
     base = resolved.subject.config
     # The config as given: the config of a trial would hide some faults.
     asked = resolve_auto(base, workload)
-    if resolved.job.global_batch_size is not None or not BATCH_KEYS & asked.keys():
+    if resolved.job.global_batch_size is not None or not asked.keys() & {TRAIN_BATCH, MICRO_BATCH}:
         batch = build_ds_config(base, workload, {})
         asked |= {key: batch[key] for key in BATCH_KEYS}
     findings = lint_for(workload, asked)

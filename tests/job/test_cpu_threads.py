@@ -16,7 +16,6 @@ from autotune.job.job import Job
 
 SOURCES: dict[str, Any] = {
     "given": 5,
-    "accelerate": 6,
     "environment": {"OMP_NUM_THREADS": "7"},
     "launcher": RankLauncher.ACCELERATE,
 }
@@ -25,10 +24,9 @@ SOURCES: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("left_out", "count", "origin"),
     [
-        ((), 5, "--cpu-threads"),
-        (("given",), 6, "num_cpu_threads_per_process"),
-        (("given", "accelerate"), 7, "OMP_NUM_THREADS of the environment"),
-        (("given", "accelerate", "environment"), 1, "set by accelerate"),
+        ((), 5, "as given"),
+        (("given",), 7, "OMP_NUM_THREADS of the environment"),
+        (("given", "environment"), 1, "set by accelerate"),
         (tuple(SOURCES), 8, "a fair share of the node's cores"),
     ],
 )
@@ -74,7 +72,7 @@ def test_a_share_is_never_less_than_one() -> None:
         (None, None, "16 CPU threads a rank (a fair share of the node's cores, 16 for each rank"),
         (None, RankLauncher.TORCHRUN, "1 CPU thread a rank (set by torchrun)"),
         (None, RankLauncher.DEEPSPEED, "128 CPU threads a rank (set by deepspeed, 16 for each"),
-        (2, RankLauncher.TORCHRUN, "2 CPU threads a rank (--cpu-threads)"),
+        (2, RankLauncher.TORCHRUN, "2 CPU threads a rank (as given)"),
     ],
 )
 def test_an_assumed_number_of_cores_is_named(

@@ -368,7 +368,7 @@ def test_of_an_own_device_without_speeds_memory_alone_is_judged(
         ),
         (
             ("--launcher", "accelerate", "--cpu-threads", 4),
-            "on 4 CPU threads a rank (--cpu-threads)",
+            "on 4 CPU threads a rank (as given)",
         ),
     ],
 )

@@ -259,3 +259,35 @@ def test_a_model_that_cannot_be_predicted_is_refused_and_begins_no_study(tmp_pat
     with pytest.raises(NotJudgedError, match="is an encoder-decoder model"):
         tune(request, Silent())
     assert not (tmp_path / "studies").exists()
+
+
+def test_an_accelerate_yaml_is_a_base_and_names_the_launcher_and_its_threads(
+    tmp_path: Path,
+) -> None:
+    base = tmp_path / "accelerate.yaml"
+    base.write_text(
+        """distributed_type: DEEPSPEED
+mixed_precision: bf16
+num_processes: 8
+num_cpu_threads_per_process: 4
+deepspeed_config: {zero_stage: 2, gradient_accumulation_steps: 8}
+""",
+        encoding="utf-8",
+    )
+    request = tune_request(
+        model="125m",
+        gpus=8,
+        gpu_type="a100-40gb",
+        seq_len=512,
+        base=base,
+        evaluator="modelled",
+        trials=2,
+        studies_folder=tmp_path / "studies",
+    )
+    result = tune(request, Silent())
+    first = result.study.records[0].candidate
+    assert (first.source, first.ds_config["zero_optimization"]["stage"]) == ("base", 2)
+    record = result.record
+    assert record is not None
+    assert record["job"]["launcher"]["value"] == "accelerate"
+    assert record["job"]["cpu_threads"] == {"value": 4, "origin": "ds_config"}

@@ -16,6 +16,8 @@ from autotune.lint.subject import Launch, Subject
 
 SECTION = "deepspeed_config"
 FILE_KEY = f"{SECTION}.deepspeed_config_file"
+CPU_THREADS = "num_cpu_threads_per_process"
+"""An option of `accelerate launch` that people also write into the file."""
 
 _ZERO = "zero_optimization"
 SPELLINGS: Mapping[str, str] = {
@@ -59,8 +61,7 @@ def launch_of(value: Mapping[str, Any], launch: Launch) -> Launch:
         gpus=launch.gpus or _count(value.get("num_processes")),
         nodes=launch.nodes or _count(value.get("num_machines")),
         started_by=launch.started_by or RankLauncher.ACCELERATE,
-        # Not a field of 1.15, which refuses it: `accelerate_faults`.
-        cpu_threads=launch.cpu_threads or _count(value.get("num_cpu_threads_per_process")),
+        cpu_threads=launch.cpu_threads or _count(value.get(CPU_THREADS)),
     )
 
 

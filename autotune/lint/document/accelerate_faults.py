@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from autotune.lint.document.accelerate import FILE_KEY, SECTION, section_of
+from autotune.lint.document.accelerate import CPU_THREADS, FILE_KEY, SECTION, section_of
 from autotune.lint.document.reading import Reading, finding
 from autotune.lint.document.reading_rules import ACCELERATE
 from autotune.lint.finding import Finding, Severity
@@ -105,8 +105,16 @@ def accelerate_faults(reading: Reading, launch: Launch) -> Iterator[Finding]:
 
 
 def _top_level(value: Mapping[str, Any]) -> Iterator[Fault]:
-    for key in value:
-        if key not in TOP_LEVEL_KEYS:
+    for key, given in value.items():
+        if key == CPU_THREADS:
+            yield Fault(
+                field=key,
+                message=f"{key}={format_value(given)}: accelerate 1.15 has it as an option of "
+                "accelerate launch only, and refuses a file with this key",
+                suggestion=f"accelerate launch --{key} {given}",
+                severity=Severity.WARNING,
+            )
+        elif key not in TOP_LEVEL_KEYS:
             yield Fault(
                 field=key,
                 message=f"{key}: no such key; accelerate refuses the file",

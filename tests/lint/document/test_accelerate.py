@@ -144,6 +144,11 @@ def test_the_yaml_s_cpu_threads_count_where_none_are_given(given: int | None, th
         (_config({}), {"gpus": 4}, [("num_processes", Severity.WARNING)]),
         (_config({}, num_procs=8), {}, [("num_procs", Severity.ERROR)]),
         (
+            _config({}, num_cpu_threads_per_process=6),
+            {},
+            [("num_cpu_threads_per_process", Severity.WARNING)],
+        ),
+        (
             _config({}, distributed_type="MULTI_GPU"),
             {},
             [("distributed_type", Severity.ERROR)],
