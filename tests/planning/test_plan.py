@@ -362,14 +362,8 @@ def test_of_an_own_device_without_speeds_memory_alone_is_judged(
     ("options", "text"),
     [
         ((), "on 16 CPU threads a rank (a fair share of the node's cores, 16 for each rank assume"),
-        (
-            ("--launcher", "torchrun"),
-            "on 1 CPU thread a rank (set by torchrun)",
-        ),
-        (
-            ("--launcher", "accelerate", "--cpu-threads", 4),
-            "on 4 CPU threads a rank (as given)",
-        ),
+        (("--launcher", "torchrun"), "on 1 CPU thread a rank (set by torchrun)"),
+        (("--cpu-threads", 4), "on 4 CPU threads a rank (as given)"),
     ],
 )
 def test_the_cpu_threads_of_an_offloaded_optimizer_are_printed(
