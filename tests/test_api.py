@@ -5,11 +5,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import autotune
-from autotune.errors import ConfigError
+from autotune.errors import AutotuneError, ConfigError
 from tests.cli.calls import autotune as command
 
 ZERO3 = {
@@ -46,6 +47,35 @@ def test_plan_and_gate_answer_as_the_commands_do(
     assert json.loads(printed.out)["memory"] == planned.to_json()["memory"]
     printed = command("gate", str(file), *OPTIONS, "--format", "json", cwd=tmp_path)
     assert json.loads(printed.out) == checked.to_json()
+
+
+def test_plan_and_gate_read_a_mapping_of_any_form_alike() -> None:
+    accelerate = {
+        "distributed_type": "DEEPSPEED",
+        "mixed_precision": "bf16",
+        "num_cpu_threads_per_process": 4,
+        "deepspeed_config": {"zero_stage": 3, "gradient_accumulation_steps": 8},
+    }
+    planned, checked = autotune.plan(JOB, accelerate), autotune.gate(accelerate, JOB)
+    assert planned.answer.to_json() == checked.answer.to_json()
+    assert planned.resolved.to_json() == checked.job.to_json()
+    assert planned.resolved.job.cpu_threads == 4
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param({"zero_optimization": {"stage": 7}}, id="stage"),
+        pytest.param({"train_batch_size": 13}, id="batch"),
+        pytest.param({"train_micro_batch_size_per_gpu": "x"}, id="micro batch"),
+    ],
+)
+def test_a_config_that_cannot_be_read_ends_plan_and_is_an_error_of_the_gate(
+    wrong: dict[str, Any],
+) -> None:
+    with pytest.raises(AutotuneError, match=next(iter(wrong))):
+        autotune.plan(JOB, ZERO3 | wrong)
+    assert not autotune.gate(ZERO3 | wrong, JOB).passes(strict=False)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """Reads the user's ds_config in any form that the gate reads."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from autotune.errors import ConfigError
 from autotune.job.launcher import Launcher
+from autotune.lint.document.accelerate import CPU_THREADS
 from autotune.lint.document.document import read_document
 from autotune.lint.finding import Severity
 from autotune.lint.subject import Launch, Subject
@@ -27,22 +29,31 @@ def read_base(
         ConfigError: no such file, or it holds no ds_config; every fault is named.
     """
     if isinstance(source, Mapping):
-        return Subject(config=source)
-    path = source
+        if not source:
+            return Subject(config=source)
+        data, name, folder = json.dumps(source).encode(), "ds_config", None
+    else:
+        data, name, folder = _bytes_of(source), str(source), source.parent
+    document = read_document(data, name=name, launch=Launch(launcher=launcher), folder=folder)
+    errors = [
+        finding
+        for finding in document.findings
+        # Only accelerate launch refuses this key, which is not in the ds_config.
+        if finding.severity is Severity.ERROR and finding.field != CPU_THREADS
+    ]
+    if document.subject is None or errors:
+        raise ConfigError(
+            *(f"{name}: {finding.message}" for finding in errors or document.findings)
+        )
+    if not document.subject.config:
+        raise ConfigError(f"{name}: holds an empty mapping, not a ds_config")
+    return document.subject
+
+
+def _bytes_of(path: Path) -> bytes:
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: no such file") from error
     except OSError as error:
         raise ConfigError(f"{path}: not readable: {error.strerror}") from error
-    document = read_document(
-        data, name=str(path), launch=Launch(launcher=launcher), folder=path.parent
-    )
-    errors = [f for f in document.findings if f.severity is Severity.ERROR]
-    if document.subject is None or errors:
-        raise ConfigError(
-            *(f"{path}: {finding.message}" for finding in errors or document.findings)
-        )
-    if not document.subject.config:
-        raise ConfigError(f"{path}: holds an empty mapping, not a ds_config")
-    return document.subject

@@ -40,10 +40,8 @@ def workload_of(resolved: ResolvedJob, *, device_kind: str = "cuda") -> Workload
     ]
     if shape is None or gpus is None:
         raise JobError(*missing)
-    base, given = resolved.subject.config, resolved.job.global_batch_size
-    faults = [*_base_faults(base), *(_batch_faults(base, gpus) if not given else ())]
-    if faults:
-        raise WorkloadError(*faults)
+    require_trainable(resolved)
+    base = resolved.subject.config
     optimizer: Mapping[str, Any] = _given(base, "optimizer") or _OPTIMIZER
     if device_kind == "cpu":
         params = dict(optimizer.get("params") or {})
@@ -62,6 +60,20 @@ def workload_of(resolved: ResolvedJob, *, device_kind: str = "cuda") -> Workload
         activation_checkpointing=resolved.job.activation_checkpointing,
         origin={name: fact.origin.value for name, fact in workload_facts(resolved).items()},
     )
+
+
+def require_trainable(resolved: ResolvedJob) -> None:
+    """Make sure that the ds_config of a job can be trained.
+
+    Raises:
+        WorkloadError: batch sizes, optimizer or a section cannot be used; every fault is named.
+    """
+    base, ranks = resolved.subject.config, resolved.subject.launch.data_parallel
+    faults = list(_base_faults(base))
+    if not faults and ranks is not None and not resolved.job.global_batch_size:
+        faults += _batch_faults(base, ranks)
+    if faults:
+        raise WorkloadError(*faults)
 
 
 def workload_facts(resolved: ResolvedJob) -> Mapping[str, Fact]:
@@ -108,13 +120,13 @@ def _base_faults(base: Mapping[str, Any]) -> Iterator[str]:
             yield f"--base: {section}={base[section]!r}: must be a section"
 
 
-def _batch_faults(base: Mapping[str, Any], gpus: int) -> Iterator[str]:
+def _batch_faults(base: Mapping[str, Any], ranks: int) -> Iterator[str]:
     """Yield the base config's batch sizes that do not multiply, as DeepSpeed checks them."""
     batch, micro, accumulation = (_given(base, key) for key in _BATCH_KEYS)
-    if not isinstance(batch, int) or (micro is None and accumulation is None):
+    if not isinstance(batch, int):
         return
-    given = f"{micro or 'any'} x {accumulation or 'any'} x {gpus} ranks"
-    known = (micro or 1) * (accumulation or 1) * gpus
+    given = f"{micro or 'any'} x {accumulation or 'any'} x {ranks} ranks"
+    known = (micro or 1) * (accumulation or 1) * ranks
     if batch % known or (micro and accumulation and batch != known):
         yield (
             f"--base: {_BATCH_KEYS[0]}={batch} is not {' x '.join(_BATCH_KEYS[1:])} x ranks: "

@@ -1,18 +1,20 @@
 """Plan one ds_config: its memory and its speed."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from autotune.errors import HardwareError
+from autotune.errors import HardwareError, NotJudgedError
 from autotune.job.batch import ACCUMULATION, MICRO_BATCH, TRAIN_BATCH
 from autotune.job.device import Device
 from autotune.job.resolve import ResolvedJob
+from autotune.job.resolved_workload import require_trainable
 from autotune.lint.check import lint
 from autotune.lint.finding import Finding, Severity
 from autotune.lint.subject import Subject
 from autotune.planning.memory_answer import MemoryAnswer, judge_memory
-from autotune.planning.planned_job import PlannedJob
+from autotune.planning.planned_job import PlannedJob, planned_job
 from autotune.planning.request import PlanRequest
 from autotune.predict.gpu_counts import smallest_fitting
 from autotune.predict.memory.estimate import MemoryEstimate
@@ -90,6 +92,7 @@ def plan_config(request: PlanRequest) -> ConfigPlan:
         AutotuneError: the request or a file of it is wrong; every fault is named.
     """
     resolved = request.resolved
+    _require_readable(resolved)
     answer = judge_memory(resolved)
     job, shown = answer.job, answer.shown
     findings = lint(_as_planned(resolved))
@@ -116,6 +119,18 @@ def plan_config(request: PlanRequest) -> ConfigPlan:
         replaced=_replaced(resolved.subject.config, training),
         errors=errors,
     )
+
+
+def _require_readable(resolved: ResolvedJob) -> None:
+    """Make sure that the ds_config can be read; the gate reports the same as an error.
+
+    Raises:
+        AutotuneError: it cannot; every fault is named.
+    """
+    require_trainable(resolved)
+    # What is not modelled is not judged, which `judge_memory` says.
+    with suppress(NotJudgedError):
+        planned_job(resolved)
 
 
 def _as_planned(resolved: ResolvedJob) -> Subject:

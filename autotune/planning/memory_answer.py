@@ -126,10 +126,9 @@ def _judged(job: PlannedJob) -> MemoryAnswer:
     smallest = job.smallest()
     least = smallest.fit(job.settings[0])
     if least.answer is Answer.DOES_NOT_FIT:
-        answer, reason, settle = Answer.DOES_NOT_FIT, None, ()
         if shown.answer is not Answer.DOES_NOT_FIT or len(fits) > 1:
             shown, fits = least, (least,)
-        return MemoryAnswer(answer=answer, job=job, fits=fits, shown=shown)
+        return MemoryAnswer(answer=Answer.DOES_NOT_FIT, job=job, fits=fits, shown=shown)
     return MemoryAnswer(
         answer=Answer.NOT_JUDGED,
         reason=f"memory is not judged: give {' and '.join(settle)}",

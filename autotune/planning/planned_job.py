@@ -11,7 +11,7 @@ from typing import Any
 
 from autotune import dotted
 from autotune.ds_config.auto import resolve_auto
-from autotune.errors import AutotuneError, NotJudgedError
+from autotune.errors import NotJudgedError
 from autotune.job.assumed_shape import ASSUMED
 from autotune.job.batch import ACCUMULATION, MICRO_BATCH, Batch
 from autotune.job.device import Device
@@ -177,7 +177,9 @@ def planned_job(resolved: ResolvedJob) -> PlannedJob:
     """Return a job as the memory and speed models read it.
 
     Raises:
-        NotJudgedError: a fact is missing, or the config cannot be read.
+        NotJudgedError: a fact is missing, or is not modelled.
+        ConfigError: the config cannot be read.
+        WorkloadError: the job cannot be trained.
     """
     subject, site, shape = resolved.subject, resolved.site, resolved.shape
     if resolved.not_judged is not None:
@@ -189,35 +191,30 @@ def planned_job(resolved: ResolvedJob) -> PlannedJob:
     tensor, stages = tensor_parallel(subject), subject.launch.pipeline_stages or 1
     part, assumptions = shape_of_rank(shape, tensor_parallel=tensor, pipeline_stages=stages)
     batch = resolved.batch or Batch(micro=1, accumulation=1, origin=None)
-    try:
-        workload = Workload(
-            model=part,
-            seq_len=_tokens_of_rank(resolved, part),
-            global_batch_size=batch.micro * batch.accumulation * shards,
-            world_size=shards,
-            precision=resolved.precision,
-            optimizer={"type": resolved.optimizer},
-            gradient_clipping=1.0,
-            attn_implementation=resolved.attn_implementation,
-        )
-        job = PlannedJob(
-            resolved=resolved,
-            ds_config=_readable(resolved, workload, batch),
-            workload=workload,
-            batch=batch,
-            device=site.device,
-            site=site,
-            model_parallel=tensor * stages,
-            highest_stage=1 if stages > 1 else 3,
-            settings=_settings(subject.launch, shape, split=tensor * stages),
-            unsure=_unsure(subject, part),
-            shape_assumptions=assumptions,
-        )
-        job.training(job.settings[0])
-    except NotJudgedError:
-        raise
-    except AutotuneError as error:
-        raise NotJudgedError(f"memory is not judged: {error.faults[0]}") from error
+    workload = Workload(
+        model=part,
+        seq_len=_tokens_of_rank(resolved, part),
+        global_batch_size=batch.micro * batch.accumulation * shards,
+        world_size=shards,
+        precision=resolved.precision,
+        optimizer={"type": resolved.optimizer},
+        gradient_clipping=1.0,
+        attn_implementation=resolved.attn_implementation,
+    )
+    job = PlannedJob(
+        resolved=resolved,
+        ds_config=_readable(resolved, workload, batch),
+        workload=workload,
+        batch=batch,
+        device=site.device,
+        site=site,
+        model_parallel=tensor * stages,
+        highest_stage=1 if stages > 1 else 3,
+        settings=_settings(subject.launch, shape, split=tensor * stages),
+        unsure=_unsure(subject, part),
+        shape_assumptions=assumptions,
+    )
+    job.training(job.settings[0])
     return job
 
 

@@ -14,7 +14,7 @@ from autotune.job.resolve import ResolvedJob, launcher_of, resolve_job
 from autotune.job.resolved_workload import workload_of
 from autotune.job.workload import Workload
 from autotune.lint.subject import Subject
-from autotune.planning.planned_job import PlannedJob, planned_job, speed_surroundings
+from autotune.planning.planned_job import speed_surroundings
 from autotune.predict.gpu_counts import MAX_GPUS
 from autotune.predict.links.communication import network_of
 from autotune.predict.links.networks import Network
@@ -89,15 +89,6 @@ class PlanRequest:
         if job.gpus_per_node and gpus % job.gpus_per_node:
             job = replace(job, gpus_per_node=None)
         return replace(self, job=replace(job, gpus=gpus))
-
-    @cached_property
-    def planned(self) -> PlannedJob:
-        """The job as the models read it.
-
-        Raises:
-            NotJudgedError: a fact is missing, or is not modelled.
-        """
-        return planned_job(self.resolved)
 
     @cached_property
     def workload(self) -> Workload:

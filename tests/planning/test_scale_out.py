@@ -76,25 +76,17 @@ def test_a_fault_that_every_number_has_ends_the_call(config: Path) -> None:
     [
         ({"ds_config": Path("missing.json")}, "missing.json: no such file"),
         ({"space": "nope"}, "search space 'nope': neither a known name nor a YAML file"),
+        ({"ds_config": Path("stage7.json")}, "zero_optimization.stage=7: must be one of"),
     ],
 )
 def test_a_file_that_no_number_can_use_ends_the_call_with_one_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("stage7.json").write_text(json.dumps({"zero_optimization": {"stage": 7}}), "utf-8")
     with pytest.raises(AutotuneError, match=message) as refused:
         plan_scale_out(_request(**asked), COUNTS)
     assert len(refused.value.faults) == 1
-
-
-def test_a_config_that_cannot_be_read_is_not_judged_at_any_number(tmp_path: Path) -> None:
-    file = tmp_path / "stage7.json"
-    file.write_text(json.dumps(CONFIG | {"zero_optimization": {"stage": 7}}), "utf-8")
-    plan = plan_scale_out(_request(ds_config=file), COUNTS)
-    assert not plan.fits
-    for world in plan.worlds:
-        assert "zero_optimization.stage=7: must be one of" in str(world.problem)
-        assert [error.field for error in world.errors] == ["zero_optimization.stage"]
 
 
 def test_errors_of_the_gate_are_printed_for_each_number(tmp_path: Path) -> None:

@@ -112,7 +112,6 @@ def _top_level(value: Mapping[str, Any]) -> Iterator[Fault]:
                 message=f"{key}={format_value(given)}: accelerate 1.15 has it as an option of "
                 "accelerate launch only, and refuses a file with this key",
                 suggestion=f"accelerate launch --{key} {given}",
-                severity=Severity.WARNING,
             )
         elif key not in TOP_LEVEL_KEYS:
             yield Fault(

@@ -146,7 +146,7 @@ def test_the_yaml_s_cpu_threads_count_where_none_are_given(given: int | None, th
         (
             _config({}, num_cpu_threads_per_process=6),
             {},
-            [("num_cpu_threads_per_process", Severity.WARNING)],
+            [("num_cpu_threads_per_process", Severity.ERROR)],
         ),
         (
             _config({}, distributed_type="MULTI_GPU"),
